@@ -1,0 +1,282 @@
+// Package client is one connection to a kvserver (or any server that speaks RESP), made for load generators: a request
+// is built in a buffer of the connection, sent with one write, and its reply is read in place, so that Set and Get
+// allocate nothing. A connection belongs to one goroutine; only SetDeadline and Close may be called from others.
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"time"
+
+	"kvmark/kvserver/resp"
+)
+
+// ServerError is an error that the server sent as a reply (-ERR ...). The connection is still in order.
+type ServerError struct {
+	Addr string
+	Text string // as sent: a code in capitals and a sentence
+}
+
+func (e *ServerError) Error() string { return fmt.Sprintf("%s answers %q", e.Addr, e.Text) }
+
+// ReplyError is a reply of a kind that the request cannot have. Requests and replies may be out of step: give the
+// connection up.
+type ReplyError struct {
+	Addr string
+	Want string
+	Got  string
+}
+
+func (e *ReplyError) Error() string {
+	return fmt.Sprintf("%s answers %s where %s is due", e.Addr, e.Got, e.Want)
+}
+
+// Options of a connection. The zero value works.
+type Options struct {
+	Password string        // sent with AUTH; "" sends none
+	Name     string        // sent with CLIENT SETNAME, to be told from others in CLIENT LIST; "" sends none
+	Timeout  time.Duration // for connecting and for the requests above; 0 = 5 s
+	MaxReply int           // bytes of one string in a reply; 0 = 512 MiB
+}
+
+// Conn is one connection.
+type Conn struct {
+	addr   string
+	conn   net.Conn
+	parser resp.ReplyParser
+
+	out        []byte // requests not yet sent
+	in         []byte // in[start:end] has arrived and is not yet parsed; the last reply aliases what is before it
+	start, end int
+}
+
+const (
+	readBuffer = 16 << 10
+	keepBuffer = 1 << 20 // a buffer that has grown beyond this is not kept
+)
+
+// Dial connects, and signs in where the options say so.
+func Dial(ctx context.Context, addr string, o Options) (*Conn, error) {
+	if o.Timeout == 0 {
+		o.Timeout = 5 * time.Second
+	}
+	ctx, cancel := context.WithTimeout(ctx, o.Timeout)
+	defer cancel()
+	var d net.Dialer
+	conn, err := d.DialContext(ctx, "tcp", addr)
+	if err != nil {
+		return nil, fmt.Errorf("client: %w", err) // names the address
+	}
+	c := &Conn{addr: addr, conn: conn, in: make([]byte, readBuffer)}
+	c.parser.Limits.MaxBulk = o.MaxReply
+	// A cancelled context wakes a blocked sign-in by moving its deadline.
+	stop := context.AfterFunc(ctx, func() { c.SetDeadline(time.Unix(1, 0)) })
+	err = c.signIn(o)
+	if !stop() && err == nil {
+		err = fmt.Errorf("client: %s: %w", addr, context.Cause(ctx))
+	}
+	if err == nil {
+		err = c.SetDeadline(time.Time{})
+	}
+	if err != nil {
+		c.Close()
+		return nil, err
+	}
+	return c, nil
+}
+
+func (c *Conn) signIn(o Options) error {
+	if o.Password != "" {
+		if _, err := c.Do("AUTH", o.Password); err != nil {
+			return fmt.Errorf("client: sign in: %w", err)
+		}
+	}
+	if o.Name != "" {
+		// Servers without the command still serve.
+		if _, err := c.Do("CLIENT", "SETNAME", o.Name); err != nil && !errors.As(err, new(*ServerError)) {
+			return err
+		}
+	}
+	return nil
+}
+
+// Addr is the address that was dialled.
+func (c *Conn) Addr() string { return c.addr }
+
+// LocalAddr is this side's address, by which the server's CLIENT LIST names the connection.
+func (c *Conn) LocalAddr() net.Addr { return c.conn.LocalAddr() }
+
+// SetDeadline bounds all reads and writes from now on; the zero time means no bound. Set it once a phase: it costs a
+// timer. A deadline in the past wakes a blocked call.
+func (c *Conn) SetDeadline(t time.Time) error {
+	if err := c.conn.SetDeadline(t); err != nil {
+		return fmt.Errorf("client: %s: %w", c.addr, err)
+	}
+	return nil
+}
+
+// Close closes the connection. Calls that are blocked on it return an error.
+func (c *Conn) Close() error { return c.conn.Close() }
+
+// Do sends one command and returns its reply, which is valid until the next call. An error reply is a [ServerError].
+func (c *Conn) Do(args ...string) (resp.Reply, error) {
+	c.Queue(args...)
+	if err := c.Flush(); err != nil {
+		return resp.Reply{}, err
+	}
+	return c.Receive()
+}
+
+// Set stores value under key.
+func (c *Conn) Set(key, value []byte) error {
+	c.QueueSet(key, value)
+	if err := c.Flush(); err != nil {
+		return err
+	}
+	return c.ReceiveSet()
+}
+
+// Get returns the value of key, valid until the next call, and whether there is one.
+func (c *Conn) Get(key []byte) (value []byte, found bool, err error) {
+	c.QueueGet(key)
+	if err := c.Flush(); err != nil {
+		return nil, false, err
+	}
+	return c.ReceiveGet()
+}
+
+// Queue, QueueSet and QueueGet add a request to the batch that Flush sends with one write. Each request is then due one
+// Receive, ReceiveSet or ReceiveGet, in order.
+func (c *Conn) Queue(args ...string) { c.out = resp.AppendCommand(c.out, args...) }
+
+// QueueSet adds a Set to the batch.
+func (c *Conn) QueueSet(key, value []byte) {
+	c.out = append(c.out, "*3\r\n$3\r\nSET\r\n"...)
+	c.out = resp.AppendBulk(c.out, key)
+	c.out = resp.AppendBulk(c.out, value)
+}
+
+// QueueGet adds a Get to the batch.
+func (c *Conn) QueueGet(key []byte) {
+	c.out = append(c.out, "*2\r\n$3\r\nGET\r\n"...)
+	c.out = resp.AppendBulk(c.out, key)
+}
+
+// QueuePing adds a PING to the batch; its reply is due a ReceivePing.
+func (c *Conn) QueuePing() { c.out = append(c.out, "*1\r\n$4\r\nPING\r\n"...) }
+
+// Flush sends the batch. The batch must be small enough for the server to take it in without its replies being read
+// meanwhile: a few hundred ordinary requests.
+func (c *Conn) Flush() error {
+	_, err := c.conn.Write(c.out)
+	c.out = c.out[:0]
+	if cap(c.out) > keepBuffer {
+		c.out = nil
+	}
+	if err != nil {
+		return c.broken("write", err)
+	}
+	return nil
+}
+
+// Receive reads the next reply, which is valid until the next call. An error reply is a [ServerError].
+func (c *Conn) Receive() (resp.Reply, error) {
+	for {
+		r, n, err := c.parser.Next(c.in[c.start:c.end])
+		if err != nil {
+			return resp.Reply{}, c.broken("read", err)
+		}
+		if n > 0 {
+			c.start += n
+			if r.Kind == resp.Error || r.Kind == resp.BulkError {
+				return resp.Reply{}, &ServerError{c.addr, string(r.Bytes)}
+			}
+			return r, nil
+		}
+		if err := c.read(); err != nil {
+			return resp.Reply{}, c.broken("read", err)
+		}
+	}
+}
+
+// ReceiveSet reads the reply of a Set.
+func (c *Conn) ReceiveSet() error { return c.receiveSimple("OK") }
+
+// ReceivePing reads the reply of a PING.
+func (c *Conn) ReceivePing() error { return c.receiveSimple("PONG") }
+
+func (c *Conn) receiveSimple(want string) error {
+	r, err := c.Receive()
+	if err != nil {
+		return err
+	}
+	if r.Kind != resp.Simple || string(r.Bytes) != want {
+		return &ReplyError{c.addr, "+" + want, describe(r)}
+	}
+	return nil
+}
+
+// ReceiveGet reads the reply of a Get; the value is valid until the next call.
+func (c *Conn) ReceiveGet() (value []byte, found bool, err error) {
+	r, err := c.Receive()
+	switch {
+	case err != nil:
+		return nil, false, err
+	case r.Kind == resp.Bulk:
+		return r.Bytes, true, nil
+	case r.Kind == resp.Null:
+		return nil, false, nil
+	}
+	return nil, false, &ReplyError{c.addr, "a string or null", describe(r)}
+}
+
+func describe(r resp.Reply) string {
+	if r.Kind == resp.Int {
+		return fmt.Sprintf(":%d", r.Int)
+	}
+	return fmt.Sprintf("%c%.40q", r.Kind, r.Bytes)
+}
+
+// read gets more bytes behind in[start:end], making room first: by moving them to the front or, for a reply that is
+// larger than the buffer, by a larger buffer. It grows by doubling and only as bytes arrive, so a length that a server
+// declares but does not send costs nothing.
+func (c *Conn) read() error {
+	switch {
+	case c.start == c.end:
+		c.start, c.end = 0, 0
+		if len(c.in) > keepBuffer {
+			c.in = make([]byte, readBuffer)
+		}
+	case c.end == len(c.in) && c.start > 0:
+		c.end = copy(c.in, c.in[c.start:c.end])
+		c.start = 0
+	case c.end == len(c.in):
+		c.in = append(c.in, make([]byte, len(c.in))...)
+	}
+	n, err := c.conn.Read(c.in[c.end:])
+	c.end += n
+	if n > 0 {
+		return nil
+	}
+	return err
+}
+
+func (c *Conn) broken(what string, err error) error {
+	switch {
+	case errors.Is(err, io.EOF):
+		err = errors.New("server closed the connection")
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		err = fmt.Errorf("no reply in time: %w", os.ErrDeadlineExceeded)
+	default:
+		// What the system said, without the addresses and the name of the call around it.
+		var sys *os.SyscallError
+		if errors.As(err, &sys) {
+			err = sys.Err
+		}
+	}
+	return fmt.Errorf("client: %s: %s: %w", c.addr, what, err)
+}

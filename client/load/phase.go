@@ -1,0 +1,159 @@
+package load
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	hdr "github.com/HdrHistogram/hdrhistogram-go"
+
+	"kvmark/client/result"
+)
+
+// outcome is what a phase gave.
+type outcome struct {
+	tally
+	seconds float64 // length of the window
+	latency *hdr.Histogram
+	rows    []result.Row
+	cut     bool // the window was ended early
+}
+
+// cutGrace is how long replies may still take once the run has been interrupted.
+const cutGrace = 3 * time.Second
+
+// phase lets all workers run for a window of the given length and waits for them. Workers wait for one start, stop by
+// themselves when the window has ended, and drain the reply that is then still due; the deadline of their connections,
+// set once, bounds that.
+func (s *session) phase(ctx context.Context, k kind, length time.Duration, progress Progress) outcome {
+	p := &phase{kind: k, depth: s.Pipeline, start: make(chan struct{}), series: newSeries(len(s.workers))}
+	p.end.Store(int64(length))
+	var running sync.WaitGroup
+	for _, w := range s.workers {
+		w.t = tally{}
+		w.latency.Reset()
+		w.second.Reset()
+		w.setDeadline(time.Now().Add(length + s.Patience))
+		running.Go(func() { w.run(p) })
+	}
+	done := make(chan struct{})
+	go func() { // ends when the workers have
+		running.Wait()
+		close(done)
+	}()
+	p.t0 = time.Now()
+	close(p.start)
+	out := outcome{cut: s.watch(ctx, p, done, progress)}
+
+	out.latency = newHistogram()
+	for _, w := range s.workers {
+		out.add(w.t)
+		out.latency.Merge(w.latency)
+	}
+	// Workers whose connections have all broken leave before the end: then the window is as long as they lasted.
+	window := min(time.Duration(p.end.Load()), out.stopped)
+	out.seconds = window.Seconds()
+	out.rows = p.series.finish(window)
+	return out
+}
+
+// watch returns when the workers have stopped, and sees to it that they do: it ends the window when ctx does, and the
+// connections when the server has died or when a worker has waited for a reply for too long.
+// It reports whether the window was cut.
+func (s *session) watch(ctx context.Context, p *phase, done <-chan struct{}, progress Progress) (cut bool) {
+	tick := time.NewTicker(s.tick)
+	defer tick.Stop()
+	interrupted, died, killed := ctx.Done(), (<-chan struct{})(s.server.done), s.Kill
+	for {
+		select {
+		case <-done:
+			return cut
+		case <-interrupted:
+			interrupted, cut = nil, true
+			// The new end is yet to come, so that no worker can have passed it without having seen it.
+			end := time.Since(p.t0) + time.Millisecond
+			if int64(end) < p.end.Load() {
+				p.end.Store(int64(end))
+			}
+			s.setDeadlines(time.Now().Add(min(cutGrace, s.Patience)))
+		case <-died:
+			died = nil
+			s.setDeadlines(time.Unix(1, 0))
+		case <-killed: // and so is the server
+			killed, cut = nil, true
+		case <-tick.C:
+			row, ok := p.series.latest()
+			progress.Elapsed, progress.OK = time.Since(p.t0), ok
+			progress.Total = time.Duration(p.end.Load())
+			if row.QPS != nil {
+				progress.QPS = *row.QPS
+			}
+			if row.P99US != nil {
+				progress.P99 = time.Duration(*row.P99US * 1e3)
+			}
+			s.Progress(progress)
+			// A worker hands in its row with the first reply of a later second, so one may pass more than is asked for.
+			since := time.Since(p.t0) - s.Patience - time.Second
+			for _, id := range p.series.silent(int(since / time.Second)) {
+				s.workers[id].setDeadline(time.Unix(1, 0))
+			}
+		}
+	}
+}
+
+func (s *session) setDeadlines(t time.Time) {
+	for _, w := range s.workers {
+		w.setDeadline(t)
+	}
+}
+
+// setDeadline bounds the worker's waits. A connection on which that fails is broken, which the worker finds out itself.
+func (w *worker) setDeadline(t time.Time) { _ = w.conn.SetDeadline(t) }
+
+// fill writes the keys that no worker has had acknowledged.
+func (s *session) fill(ctx context.Context, progress Progress) error {
+	if err := s.connect(ctx); err != nil {
+		return err
+	}
+	var filled atomic.Int64
+	var running sync.WaitGroup
+	errs := make([]error, len(s.workers))
+	stop := make(chan struct{})
+	for i, w := range s.workers {
+		running.Go(func() {
+			errs[i] = w.fill(stop, s.Patience, &filled)
+			w.dead = errs[i] != nil
+		})
+	}
+	done := make(chan struct{})
+	go func() { // ends when the workers have
+		running.Wait()
+		close(done)
+	}()
+	tick := time.NewTicker(s.tick)
+	defer tick.Stop()
+	begin := time.Now()
+	interrupted := ctx.Done()
+	for open := true; open; {
+		select {
+		case <-done:
+			open = false
+		case <-interrupted:
+			interrupted = nil
+			close(stop)
+		case <-tick.C:
+			progress.Elapsed, progress.OK = time.Since(begin), filled.Load()
+			s.Progress(progress)
+		}
+	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("fill: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,331 @@
+package load
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"runtime/metrics"
+	"strconv"
+	"time"
+
+	"kvmark/client"
+	"kvmark/client/result"
+	"kvmark/client/workload"
+)
+
+// session is one server and the workers that load it.
+type session struct {
+	*runner
+	mode       string
+	repeat     int
+	server     *server
+	control    *client.Conn // reads INFO and DBSIZE while the workers rest
+	workers    []*worker
+	reconnects int64
+}
+
+// session measures all operations of one mode on a fresh server. Cells go to the runner's outcome. The error says that
+// the server could not be started or proved; everything later is a matter of cells.
+func (r *runner) session(ctx context.Context, mode string, repeat int, dir string) (err error) {
+	if err := os.MkdirAll(dir, 0o777); err != nil {
+		return err
+	}
+	s := &session{runner: r, mode: mode, repeat: repeat}
+	r.Progress(s.progress("", "start"))
+	if s.server, err = r.startServer(ctx, mode, dir); err != nil {
+		return err
+	}
+	first := len(r.out.Cells)
+	defer func() {
+		s.close()
+		died := s.server.dead()
+		stopErr := s.server.stop(r)
+		if stopErr == nil || r.killed() {
+			return
+		}
+		// A death that has already made the cell invalid need not be told twice.
+		if n := len(r.out.Cells); n > first && (!died || r.out.Cells[n-1].Valid) {
+			r.Logf("mode %s: %v", mode, stopErr)
+			fail(&r.out.Cells[n-1], "server_exit", stopErr.Error())
+		}
+	}()
+	if err := s.open(ctx); err != nil {
+		return s.cause(err)
+	}
+	for _, op := range r.Ops {
+		if ctx.Err() != nil || r.killed() {
+			return context.Canceled
+		}
+		cell, err := s.cell(ctx, op)
+		if cell != nil {
+			r.out.Cells = append(r.out.Cells, *cell)
+		}
+		if r.out.Interrupted {
+			return context.Canceled
+		}
+		if err != nil {
+			if ctx.Err() != nil || r.killed() {
+				return context.Canceled
+			}
+			// The rest of this server's cells cannot be measured; the next mode can.
+			if cell == nil {
+				c := s.newCell(op)
+				fail(&c, "completed", err.Error())
+				r.out.Cells = append(r.out.Cells, c)
+			}
+			r.Logf("mode %s: %v", mode, err)
+			return nil
+		}
+	}
+	return nil
+}
+
+func (s *session) progress(op, stage string) Progress {
+	return Progress{Mode: s.mode, Op: op, Stage: stage, Repeat: s.repeat, Rounds: s.Repeat}
+}
+
+// open connects everything, and sees that the server is ours and empty.
+func (s *session) open(ctx context.Context) error {
+	var err error
+	if s.control, err = s.dial(ctx, "kvmark-control"); err != nil {
+		return err
+	}
+	keys, err := s.size(ctx)
+	if err != nil {
+		return err
+	}
+	if keys != 0 {
+		return fmt.Errorf("%s, freshly started, already holds %d keys", s.server.addr, keys)
+	}
+	in, err := readInfo(s.control)
+	if err != nil {
+		return err
+	}
+	if s.out.Server.Go == "" {
+		s.out.Server = in.process()
+		s.gomaxprocs = in["gomaxprocs"]
+	}
+	for id := range s.Workload.Workers {
+		gen, err := s.Workload.New(id)
+		if err != nil {
+			return err
+		}
+		w := &worker{id: id, gen: gen, dead: true, written: newBitmap(s.Workload.Keys), latency: newHistogram(), second: newRowHistogram()}
+		s.workers = append(s.workers, w)
+	}
+	err = s.connect(ctx)
+	s.reconnects = 0 // these were the first
+	return err
+}
+
+// dial connects and proves over this very connection that the server is our child.
+func (s *session) dial(ctx context.Context, name string) (*client.Conn, error) {
+	c, err := client.Dial(ctx, s.server.addr, client.Options{Name: name, Timeout: s.Patience, MaxReply: workload.MaxValueSize})
+	if err != nil {
+		return nil, err
+	}
+	if err := c.SetDeadline(time.Now().Add(s.Patience)); err != nil {
+		c.Close()
+		return nil, err
+	}
+	in, err := readInfo(c)
+	if err == nil && (in["run_id"] != s.server.runID || in["process_id"] != strconv.Itoa(s.server.pid)) {
+		err = fmt.Errorf("%s is not the server we started: run id %q, pid %s; want %q, %d",
+			s.server.addr, in["run_id"], in["process_id"], s.server.runID, s.server.pid)
+	}
+	if err != nil {
+		c.Close()
+		return nil, err
+	}
+	return c, nil
+}
+
+// connect gives every worker whose connection is broken a new one.
+func (s *session) connect(ctx context.Context) error {
+	for _, w := range s.workers {
+		if !w.dead {
+			continue
+		}
+		if w.conn != nil {
+			w.conn.Close()
+		}
+		c, err := s.dial(ctx, "kvmark-"+strconv.Itoa(w.id))
+		if err != nil {
+			return err
+		}
+		w.conn, w.dead = c, false
+		s.reconnects++
+	}
+	return nil
+}
+
+func (s *session) close() {
+	if s.control != nil {
+		s.control.Close()
+	}
+	for _, w := range s.workers {
+		if w.conn != nil {
+			w.conn.Close()
+		}
+	}
+}
+
+// ask runs one command on the control connection, within bounds, which are tighter once ctx has ended.
+func (s *session) ask(ctx context.Context, f func(*client.Conn) error) error {
+	if err := s.control.SetDeadline(time.Now().Add(s.Patience)); err != nil {
+		return err
+	}
+	defer context.AfterFunc(ctx, func() { _ = s.control.SetDeadline(time.Now().Add(min(cutGrace, s.Patience))) })()
+	return f(s.control)
+}
+
+func (s *session) info(ctx context.Context) (in info, err error) {
+	err = s.ask(ctx, func(c *client.Conn) error {
+		in, err = readInfo(c)
+		return err
+	})
+	return in, err
+}
+
+// size is the number of keys that the server says it has.
+func (s *session) size(ctx context.Context) (n int64, err error) {
+	err = s.ask(ctx, func(c *client.Conn) error {
+		r, err := c.Do("DBSIZE")
+		n = r.Int
+		return err
+	})
+	return n, err
+}
+
+// reset re-bases the server's percentiles and peaks. Without it they are those of its life, so an error reply is no
+// reason to stop.
+func (s *session) reset(ctx context.Context) error {
+	return s.ask(ctx, func(c *client.Conn) error {
+		_, err := c.Do("CONFIG", "RESETSTAT")
+		if errors.As(err, new(*client.ServerError)) {
+			s.Logf("mode %s: %v", s.mode, err)
+			return nil
+		}
+		return err
+	})
+}
+
+// own is what this process has used so far.
+type own struct {
+	cpu          time.Duration
+	cpuKnown     bool
+	cycles       float64
+	gcCPU, total float64 // seconds
+	gomaxprocs   int
+}
+
+func readOwn() own {
+	samples := []metrics.Sample{
+		{Name: "/gc/cycles/total:gc-cycles"},
+		{Name: "/cpu/classes/gc/total:cpu-seconds"},
+		{Name: "/cpu/classes/gc/mark/idle:cpu-seconds"},
+		{Name: "/cpu/classes/total:cpu-seconds"},
+	}
+	metrics.Read(samples)
+	o := own{gomaxprocs: runtime.GOMAXPROCS(0)}
+	o.cycles = float64(samples[0].Value.Uint64())
+	o.gcCPU = samples[1].Value.Float64() - samples[2].Value.Float64()
+	o.total = samples[3].Value.Float64()
+	o.cpu, o.cpuKnown = cpuTime()
+	return o
+}
+
+// edge is everything that is read at one end of a window, while the workers rest.
+type edge struct {
+	server info
+	own    own
+	load   result.Load
+}
+
+func (s *session) edge(ctx context.Context) (edge, error) {
+	in, err := s.info(ctx)
+	return edge{in, readOwn(), result.CaptureLoad()}, err
+}
+
+// slice is the length of each of a cell's two PING slices.
+func (s *session) slice() time.Duration {
+	return min(max(s.Duration/40, 20*time.Millisecond), time.Second)
+}
+
+var kinds = map[string]kind{"set": sets, "get": gets, "mix": mixed}
+
+// cell measures one operation. A nil cell with an error means that the window never opened; with both, the server is
+// gone or does not answer any more.
+func (s *session) cell(ctx context.Context, op string) (*result.Cell, error) {
+	k := kinds[op]
+	if k != sets {
+		if err := s.fill(ctx, s.progress(op, "fill")); err != nil {
+			return nil, s.cause(err)
+		}
+	}
+	if err := s.connect(ctx); err != nil {
+		return nil, s.cause(err)
+	}
+	ceiling := s.ping(ctx, op)
+	if ctx.Err() != nil {
+		return nil, ctx.Err()
+	}
+	var warm outcome
+	if s.Warmup > 0 {
+		warm = s.phase(ctx, k, s.Warmup, s.progress(op, "warm-up"))
+		if warm.cut {
+			return nil, context.Canceled
+		}
+	}
+	if err := s.connect(ctx); err != nil {
+		return nil, s.cause(err)
+	}
+	if err := s.reset(ctx); err != nil {
+		return nil, s.cause(err)
+	}
+	before, err := s.edge(ctx)
+	if err != nil {
+		return nil, s.cause(err)
+	}
+	c := s.newCell(op)
+	c.Started = time.Now().UTC()
+	out := s.phase(ctx, k, s.Duration, s.progress(op, "measure"))
+	after, err := s.edge(ctx)
+	var keys int64
+	if err == nil {
+		keys, err = s.size(ctx)
+	}
+	if err == nil && !out.cut {
+		ceiling = max(ceiling, s.ping(ctx, op))
+	}
+	err = s.cause(err)
+	s.out.Interrupted = out.cut
+	count(&c, out)
+	c.Reconnects = s.reconnects
+	s.reconnects = 0
+	s.judge(&c, measured{kind: k, warm: warm, out: out, before: before, after: after, keys: keys, ceiling: ceiling, err: err})
+	return &c, err
+}
+
+// ping measures what the same workers do with PING, in replies a second.
+func (s *session) ping(ctx context.Context, op string) float64 {
+	out := s.phase(ctx, pings, s.slice(), s.progress(op, "ping"))
+	if out.seconds == 0 {
+		return 0
+	}
+	return float64(out.ok) / out.seconds
+}
+
+// cause puts the server's death before its consequences.
+func (s *session) cause(err error) error {
+	if err == nil {
+		return nil
+	}
+	// The connection breaks a moment before the process is reaped.
+	if s.server.ended(time.Second) {
+		return fmt.Errorf("the server (pid %d) died: %s%s", s.server.pid, s.server.exit(), s.server.lastWords())
+	}
+	return err
+}

@@ -1,0 +1,122 @@
+// Package report turns a result file into what people and programs read: the table of the blog post that kvmark repeats,
+// Markdown for a page, CSV for a spreadsheet, Go benchmark format for benchstat, and the file itself. Output is plain
+// text without control codes, and depends on the result alone.
+package report
+
+import (
+	"fmt"
+	"io"
+	"strings"
+
+	"kvmark/client/result"
+)
+
+// Format names a kind of output.
+type Format string
+
+// The formats.
+const (
+	Table    Format = "table"
+	JSON     Format = "json" // the result file, byte for byte
+	CSV      Format = "csv"
+	Markdown Format = "markdown"
+	Bench    Format = "bench"
+)
+
+// ParseFormat checks the name of a format.
+func ParseFormat(s string) (Format, error) {
+	switch f := Format(s); f {
+	case Table, JSON, CSV, Markdown, Bench:
+		return f, nil
+	}
+	return "", fmt.Errorf("format %q is unknown: use table, json, csv, markdown or bench", s)
+}
+
+// Write writes f in the given format.
+func Write(w io.Writer, f *result.File, format Format) error {
+	switch format {
+	case JSON:
+		b, err := f.Encode()
+		if err != nil {
+			return err
+		}
+		_, err = w.Write(b)
+		return err
+	case CSV:
+		return writeCSV(w, f)
+	case Markdown:
+		return writeMarkdown(w, f)
+	case Bench:
+		return writeBench(w, f)
+	}
+	return writeTable(w, f)
+}
+
+// Heading names a storage mode in the words of the blog post.
+func Heading(mode string, p result.Plan) string {
+	switch mode {
+	case "memory":
+		return "WAL + key & value in memory"
+	case "serialize":
+		codec := p.Codec
+		if p.Level != nil {
+			codec = fmt.Sprintf("%s level %d", codec, *p.Level)
+		}
+		return fmt.Sprintf("WAL + key & value in memory, serialized, compressed (%s, %d per bucket)", codec, p.BucketEntries)
+	case "file":
+		return "WAL + key in memory & value in file"
+	case "lsm":
+		return "WAL + key & value in Pebble (lsm)"
+	}
+	return "WAL + " + mode
+}
+
+// opName is the operation as the post writes it.
+func opName(op string) string {
+	switch op {
+	case "set":
+		return "Set"
+	case "get":
+		return "Get"
+	case "mix":
+		return "Mix"
+	}
+	return op
+}
+
+// ran says in words what was run: nobody should have to guess it from the command line.
+func ran(f *result.File) []string {
+	p, s := f.Plan, f.Env.Server
+	data := fmt.Sprintf("%d keys each, %s, values of %s", p.Keys, p.Distribution, valueWords(p))
+	if p.Mix != "" {
+		data += ", Set:Get " + p.Mix
+	}
+	load := fmt.Sprintf("closed loop, %d workers with %d in flight each", p.Workers, p.Pipeline)
+	if p.Pipeline == 1 {
+		load = fmt.Sprintf("closed loop, %d workers with one request in flight each", p.Workers)
+	}
+	return []string{
+		fmt.Sprintf("kvserver built with %s, %d cores, GOMAXPROCS %s, GOGC %s, GOMEMLIMIT %s; WAL %s",
+			known(s.Go), f.Env.Host.CPUs, known(s.GOMAXPROCS), known(s.GOGC), known(s.GOMEMLIMIT), p.WALSync),
+		fmt.Sprintf("%s; %s; seed %d; %s s after %s s of warm-up",
+			load, data, p.Seed, trim(p.DurationSeconds), trim(p.WarmupSeconds)),
+	}
+}
+
+func valueWords(p result.Plan) string {
+	words := fmt.Sprintf("%.0f bytes", p.ValueBytes)
+	if p.ValueSize == "classic" {
+		return words + " (classic)"
+	}
+	if strings.Contains(p.ValueSize, "-") {
+		words = p.ValueSize + " bytes"
+	}
+	return fmt.Sprintf("%s (compressibility %s)", words, trim(p.Compressibility))
+}
+
+func known(s string) string {
+	if s == "" {
+		return "unknown"
+	}
+	return s
+}

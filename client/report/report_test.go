@@ -1,0 +1,214 @@
+package report
+
+import (
+	"bytes"
+	"encoding/csv"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"unicode"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/perf/benchfmt"
+
+	"kvmark/client/result"
+)
+
+var update = flag.Bool("update", false, "write the golden files")
+
+func number(x float64) *float64 { return &x }
+
+// file is a result with the numbers that the blog post printed for Java 6.
+func file() *result.File {
+	cell := func(mode, op string, ok int64, qps float64) result.Cell {
+		return result.Cell{
+			Mode: mode, Op: op, Repeat: 1, Seconds: 60, OK: ok, QPS: number(qps), ClosedLoop: true, Valid: true,
+			LatencyUS: result.Latency{P50: number(440.1), P90: number(611.5), P99: number(1204), P999: number(8123), Max: number(23456.7), Mean: number(459)},
+			Checks:    []result.Check{{Name: "books_commands", Pass: true, Detail: "all there"}},
+			Server: result.Server{
+				Go: "go1.26.8", GOGC: "100", GOMEMLIMIT: "off", GOMAXPROCS: "4", WALSync: "interval",
+				CPUPerOp: number(12.34), RSSPeakBytes: number(987_654_321), GCCycles: number(17), GCCPUShare: number(0.0123),
+				Keys: number(800_000), StoredBytes: number(40_000_000), CompressionRatio: number(3.456), DiskBytes: number(1.5e9), DeviceReadBytes: number(4096),
+			},
+			Client: result.Client{CPUPerOp: number(9.5), CeilingQPS: number(qps * 3), CeilingShare: number(1.0 / 3), Bound: "server"},
+		}
+	}
+	return &result.File{
+		Schema: result.Schema, Command: "run",
+		Plan: result.Plan{
+			Modes: []string{"memory", "serialize", "file"}, Workers: 8, DurationSeconds: 60, WarmupSeconds: 5, Keys: 100_000, Repeat: 1, Seed: 42,
+			WALSync: "interval", Codec: "deflate", BucketEntries: 8, ValueSize: "classic", ValueBytes: 54.9, Distribution: "uniform", Pipeline: 1,
+		},
+		Env: result.Env{
+			Host:   result.Host{CPUs: 4, MemoryBytes: 4e9},
+			Server: result.Process{Go: "go1.26.8", GOMAXPROCS: "4", GOGC: "100", GOMEMLIMIT: "off"},
+		},
+		Cells: []result.Cell{
+			cell("memory", "set", 1045091, 17418.2), cell("memory", "get", 1359632, 22660.5),
+			cell("serialize", "set", 383142, 6385.7), cell("serialize", "get", 708405, 11806.8),
+			cell("file", "set", 837324, 13955.4), cell("file", "get", 1273324, 21222.1),
+		},
+	}
+}
+
+func examples() map[string]*result.File {
+	good := file()
+
+	bad := file()
+	bad.Interrupted = true
+	bad.Cells = bad.Cells[:2]
+	set, get := &bad.Cells[0], &bad.Cells[1]
+	set.Client.Bound, set.Client.CeilingShare = "client", number(0.93)
+	get.Valid = false
+	get.Checks = []result.Check{
+		{Name: "completed", Pass: false, Detail: "12.500 of 60 s: the server (pid 7) died: exit status 2; its last words:\n\x1b[31mpanic\x1b[0m:\t oh\r\ngoroutine 1"},
+		{Name: "hit_ratio", Pass: false, Detail: "5 of 6 Gets found their key"},
+	}
+	get.QPS, get.LatencyUS, get.Server, get.Client = nil, result.Latency{}, result.Server{}, result.Client{}
+
+	repeated := file()
+	repeated.Plan.Repeat = 7
+	var cells []result.Cell
+	for i := range 7 {
+		for _, c := range repeated.Cells[:2] {
+			c.Repeat = i + 1
+			c.QPS = number(*c.QPS + float64(100*((i*3)%7)))
+			if i == 6 && c.Op == "get" { // an invalid repeat has no part in the median
+				c.QPS, c.Valid = number(1), false
+				c.Checks = []result.Check{{Name: "books_wal", Detail: "0 Sets acknowledged, log grew by 3 records"}}
+			}
+			cells = append(cells, c)
+		}
+	}
+	repeated.Cells = cells
+
+	factors := file()
+	factors.Plan.Mix, factors.Plan.Pipeline, factors.Plan.ValueSize, factors.Plan.Compressibility = "10:90", 16, "64-1024", 0.5
+	factors.Cells = factors.Cells[:2]
+	for i := range factors.Cells {
+		factors.Cells[i].Op = "mix"
+		factors.Cells[i].Config = map[string]string{"go": "go1.27.3", "GOGC": fmt.Sprint(50 * (i + 1))}
+		factors.Cells[i].Server.WALSync = []string{"interval", "always"}[i]
+	}
+	return map[string]*result.File{
+		"good": good, "bad": bad, "repeated": repeated, "factors": factors,
+		"empty": {Schema: result.Schema, Interrupted: true, Plan: good.Plan},
+	}
+}
+
+func TestGolden(t *testing.T) {
+	for name, f := range examples() {
+		for _, format := range []Format{Table, CSV, Markdown, Bench} {
+			t.Run(name+"."+string(format), func(t *testing.T) {
+				var b bytes.Buffer
+				if err := Write(&b, f, format); err != nil {
+					t.Fatal(err)
+				}
+				for _, r := range b.String() {
+					if unicode.IsControl(r) && r != '\n' && r != '\t' {
+						t.Fatalf("control code %U in the output", r)
+					}
+				}
+				if strings.Contains(b.String(), "NaN") || strings.Contains(b.String(), "Inf") {
+					t.Error("the output holds a number that is none")
+				}
+				golden := filepath.Join("testdata", name+"."+string(format))
+				if *update {
+					if err := os.WriteFile(golden, b.Bytes(), 0o666); err != nil {
+						t.Fatal(err)
+					}
+				}
+				want, err := os.ReadFile(golden)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if diff := cmp.Diff(string(want), b.String()); diff != "" {
+					t.Errorf("-want +got:\n%s", diff)
+				}
+			})
+		}
+	}
+}
+
+func TestJSONIsTheFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "result.json")
+	f := file()
+	if err := f.Write(path); err != nil {
+		t.Fatal(err)
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got bytes.Buffer
+	if err := Write(&got, f, JSON); err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(got.Bytes(), want) {
+		t.Error("the output is not the file")
+	}
+}
+
+func TestBenchIsReadByBenchfmt(t *testing.T) {
+	var b bytes.Buffer
+	if err := Write(&b, examples()["repeated"], Bench); err != nil {
+		t.Fatal(err)
+	}
+	r, n := benchfmt.NewReader(&b, "x"), 0
+	for r.Scan() {
+		switch rec := r.Result().(type) {
+		case *benchfmt.SyntaxError:
+			t.Error(rec)
+		case *benchfmt.Result:
+			n++
+			if v, ok := rec.Value("op/s"); !ok || v < 17_000 {
+				t.Errorf("op/s %v, %v", v, ok)
+			}
+			if got := rec.GetConfig("goversion"); got != "go1.26.8" {
+				t.Errorf("goversion %q", got)
+			}
+		}
+	}
+	if n != 13 || r.Err() != nil {
+		t.Errorf("%d results, %v; want the 13 valid ones", n, r.Err())
+	}
+}
+
+func TestCSVIsRectangular(t *testing.T) {
+	for name, f := range examples() {
+		var b bytes.Buffer
+		if err := Write(&b, f, CSV); err != nil {
+			t.Fatal(err)
+		}
+		rows, err := csv.NewReader(&b).ReadAll() // checks that all rows are as long as the first
+		if err != nil || len(rows) != len(f.Cells)+1 {
+			t.Errorf("%s: %d rows, %v; want one a cell and the heading", name, len(rows), err)
+		}
+	}
+}
+
+func TestFormatNames(t *testing.T) {
+	for _, name := range []string{"table", "json", "csv", "markdown", "bench"} {
+		if f, err := ParseFormat(name); err != nil || string(f) != name {
+			t.Errorf("%s: %q, %v", name, f, err)
+		}
+	}
+	if _, err := ParseFormat("xml"); err == nil || !strings.Contains(err.Error(), `"xml"`) {
+		t.Errorf("xml: %v", err)
+	}
+}
+
+type brokenPipe struct{}
+
+func (brokenPipe) Write([]byte) (int, error) { return 0, os.ErrClosed }
+
+func TestWriteErrorsAreReported(t *testing.T) {
+	for _, format := range []Format{Table, JSON, CSV, Markdown, Bench} {
+		if err := Write(brokenPipe{}, file(), format); err == nil {
+			t.Errorf("%s: no error", format)
+		}
+	}
+}

@@ -1,0 +1,138 @@
+package report
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"kvmark/client/result"
+)
+
+var columns = []string{"", "total", "QPS", "min..max", "95 % interval", "p50 us", "p90 us", "p99 us", "p99.9 us", "max us", "CPU us/op", "RSS MB", "GC cycles (share)", "WAL"}
+
+// row is the cells of the table for one group, as columns names them.
+func (g group) row() []string {
+	total := g.median(func(c result.Cell) *float64 { return result.Number(float64(c.OK)) })
+	gc := count(g.median(func(c result.Cell) *float64 { return c.Server.GCCycles })) + " (" +
+		percent(g.median(func(c result.Cell) *float64 { return c.Server.GCCPUShare })) + ")"
+	policies := map[string]bool{}
+	policy := ""
+	for _, c := range g.counted() {
+		if policies[c.Server.WALSync] = true; len(policies) > 1 {
+			policy = "mixed"
+			break
+		}
+		policy = c.Server.WALSync
+	}
+	return []string{
+		opName(g.op), count(total), count(g.median(qps)), g.spread(), g.interval(),
+		micros(g.median(func(c result.Cell) *float64 { return c.LatencyUS.P50 })),
+		micros(g.median(func(c result.Cell) *float64 { return c.LatencyUS.P90 })),
+		micros(g.median(func(c result.Cell) *float64 { return c.LatencyUS.P99 })),
+		micros(g.median(func(c result.Cell) *float64 { return c.LatencyUS.P999 })),
+		micros(g.median(func(c result.Cell) *float64 { return c.LatencyUS.Max })),
+		micros(g.median(func(c result.Cell) *float64 { return c.Server.CPUPerOp })),
+		megabytes(g.median(func(c result.Cell) *float64 { return c.Server.RSSPeakBytes })),
+		gc, known(policy),
+	}
+}
+
+// writeTable writes what ran, then each mode under its heading with a row for each operation, its verdict below.
+// Columns line up over all modes.
+func writeTable(out io.Writer, f *result.File) error {
+	w := bufio.NewWriter(out)
+	for _, line := range ran(f) {
+		fmt.Fprintln(w, line)
+	}
+	if f.Interrupted {
+		fmt.Fprintln(w, "INTERRUPTED: what follows is what there is")
+	}
+	all := groups(f)
+	rows := [][]string{columns}
+	for _, g := range all {
+		rows = append(rows, g.row())
+	}
+	widths := columnWidths(rows)
+	last := ""
+	for i, g := range all {
+		if h := g.heading(f.Plan); h != last {
+			fmt.Fprintf(w, "\n%s\n", h)
+			writeRow(w, columns, widths)
+			last = h
+		}
+		writeRow(w, rows[i+1], widths)
+		verdict := g.verdict()
+		fmt.Fprintf(w, "       %s\n", verdict[0])
+		for _, reason := range verdict[1:] {
+			fmt.Fprintf(w, "       failed %s\n", strings.ReplaceAll(reason, "\n", "\n         "))
+		}
+		if i+1 == len(all) || all[i+1].heading(f.Plan) != last {
+			if words := storage(g.mode, g.cells[len(g.cells)-1], f.Env.Host); words != "" {
+				fmt.Fprintf(w, "  %s\n", words)
+			}
+		}
+	}
+	if len(all) == 0 {
+		fmt.Fprintln(w, "\nnothing was measured")
+	}
+	return w.Flush()
+}
+
+// columnWidths is 0 for a column that is empty in every row but the heading: it is left out.
+func columnWidths(rows [][]string) []int {
+	widths := make([]int, len(columns))
+	for i := range columns {
+		used := false
+		for j, row := range rows {
+			widths[i] = max(widths[i], utf8.RuneCountInString(row[i]))
+			used = used || j > 0 && row[i] != ""
+		}
+		if !used {
+			widths[i] = 0
+		}
+	}
+	return widths
+}
+
+func writeRow(w io.Writer, row []string, widths []int) {
+	var b strings.Builder
+	for i, s := range row {
+		if widths[i] == 0 {
+			continue
+		}
+		pad := strings.Repeat(" ", widths[i]-utf8.RuneCountInString(s))
+		if i == 0 {
+			b.WriteString("  " + s + pad)
+		} else {
+			b.WriteString("  " + pad + s)
+		}
+	}
+	fmt.Fprintln(w, strings.TrimRight(b.String(), " "))
+}
+
+// The shapes of numbers; a dash where there is none.
+
+func count(x *float64) string { return shape(x, "%.0f", 1) }
+
+func micros(x *float64) string {
+	if x != nil && *x < 100 {
+		return shape(x, "%.1f", 1)
+	}
+	return shape(x, "%.0f", 1)
+}
+
+func megabytes(x *float64) string { return shape(x, "%.1f", 1e-6) }
+
+func percent(x *float64) string { return shape(x, "%.1f %%", 100) }
+
+func shape(x *float64, format string, scale float64) string {
+	if x == nil {
+		return "-"
+	}
+	return fmt.Sprintf(format, *x*scale)
+}
+
+func trim(x float64) string { return strconv.FormatFloat(x, 'f', -1, 64) }

@@ -1,0 +1,118 @@
+package result
+
+import (
+	"os"
+	"path"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+)
+
+// CaptureHost describes the machine and the file system that holds dir.
+func CaptureHost(dir string) Host {
+	if abs, err := filepath.Abs(dir); err == nil {
+		dir = abs
+	}
+	h := Host{GOOS: runtime.GOOS, CPUs: runtime.NumCPU(), DataDir: dir}
+	h.Kernel = text("/proc/sys/kernel/osrelease")
+	h.Governor = text("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")
+	for line := range strings.Lines(text("/proc/cpuinfo")) {
+		if name, value, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(name) == "model name" {
+			h.CPU = strings.TrimSpace(value)
+			break
+		}
+	}
+	if kib, ok := field(text("/proc/meminfo"), "MemTotal:"); ok {
+		h.MemoryBytes = kib << 10
+	}
+	h.FileSystem, h.MountOptions = mount(text("/proc/self/mountinfo"), dir)
+	h.CgroupCPU = cgroup("cpu.max")
+	h.CgroupMemory = cgroup("memory.max")
+	return h
+}
+
+// CaptureLoad describes what the machine is doing now.
+func CaptureLoad() Load {
+	var l Load
+	if f := strings.Fields(text("/proc/loadavg")); len(f) >= 3 {
+		l.Average = strings.Join(f[:3], " ")
+	}
+	// cpu  user nice system idle iowait irq softirq steal ...
+	first, _, _ := strings.Cut(text("/proc/stat"), "\n")
+	if f := strings.Fields(first); len(f) > 8 {
+		if n, err := strconv.ParseInt(f[8], 10, 64); err == nil {
+			l.StealTicks = &n
+		}
+	}
+	stat := cgroup("cpu.stat")
+	if n, ok := field(stat, "nr_throttled"); ok {
+		l.NrThrottled = &n
+	}
+	if n, ok := field(stat, "throttled_usec"); ok {
+		l.ThrottledUsec = &n
+	}
+	return l
+}
+
+func text(path string) string {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(b))
+}
+
+// field finds "name number" at the start of a line.
+func field(s, name string) (int64, bool) {
+	for line := range strings.Lines(s) {
+		if f := strings.Fields(line); len(f) >= 2 && f[0] == name {
+			n, err := strconv.ParseInt(f[1], 10, 64)
+			return n, err == nil
+		}
+	}
+	return 0, false
+}
+
+// cgroup reads a file of our cgroup (version 2), or of the nearest one above that has it: limits are inherited.
+func cgroup(name string) string {
+	for line := range strings.Lines(text("/proc/self/cgroup")) {
+		group, ok := strings.CutPrefix(strings.TrimSpace(line), "0::")
+		if !ok {
+			continue
+		}
+		for ; ; group = path.Dir(group) {
+			if s := text(path.Join("/sys/fs/cgroup", group, name)); s != "" {
+				return s
+			}
+			if group == "/" || group == "." {
+				return ""
+			}
+		}
+	}
+	return ""
+}
+
+// mount finds the file system that holds dir: the deepest mount point above it, and of those at one point the last.
+//
+//	36 35 98:0 /root /mount/point rw,noatime shared:1 - ext4 /dev/sda1 rw,errors=continue
+func mount(mountinfo, dir string) (kind, options string) {
+	deepest := -1
+	for line := range strings.Lines(mountinfo) {
+		left, right, ok := strings.Cut(line, " - ")
+		l, r := strings.Fields(left), strings.Fields(right)
+		if !ok || len(l) < 6 || len(r) < 3 {
+			continue
+		}
+		point := unescape.Replace(l[4])
+		if rel, err := filepath.Rel(point, dir); err != nil || rel == ".." || strings.HasPrefix(rel, "../") {
+			continue
+		}
+		if len(point) >= deepest {
+			deepest, kind, options = len(point), r[0], l[5]+","+r[2]
+		}
+	}
+	return kind, options
+}
+
+var unescape = strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`)

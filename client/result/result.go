@@ -1,0 +1,224 @@
+// Package result is the file in which a measurement is kept, for everything that reads one: reports, comparisons, and
+// people with jq. Its names are a contract: a field may be added, never renamed or given another meaning; a change of
+// meaning is a new [Schema].
+//
+// Numbers are never NaN or infinite. A number that is undefined (the GC's CPU share when no cycle ended, p99.9 of a
+// hundred operations) or that the system cannot tell is null, a nil pointer here.
+package result
+
+import (
+	"math"
+	"time"
+)
+
+// Schema names the version of the format; part of the format.
+const Schema = "kvmark/1"
+
+// File is one result file.
+type File struct {
+	Schema      string       `json:"schema"`
+	Command     string       `json:"command"` // subcommand that measured: run, compare ...
+	Version     string       `json:"version"` // of kvmark
+	Started     time.Time    `json:"started"`
+	Finished    time.Time    `json:"finished"`
+	Interrupted bool         `json:"interrupted"`
+	Plan        Plan         `json:"plan"`
+	Env         Env          `json:"env"`
+	Cells       []Cell       `json:"cells"`
+	Comparisons []Comparison `json:"comparisons"`
+}
+
+// Valid reports whether the run was complete and every cell passed every check.
+func (f *File) Valid() bool {
+	for _, c := range f.Cells {
+		if !c.Valid {
+			return false
+		}
+	}
+	return !f.Interrupted && len(f.Cells) > 0
+}
+
+// Plan is what was asked for, every option with its effective value.
+type Plan struct {
+	Modes           []string          `json:"modes"`
+	Workers         int               `json:"workers"`
+	DurationSeconds float64           `json:"duration_seconds"`
+	WarmupSeconds   float64           `json:"warmup_seconds"`
+	Keys            int               `json:"keys"` // of each worker
+	Repeat          int               `json:"repeat"`
+	Seed            uint64            `json:"seed"`
+	WALSync         string            `json:"wal_sync"`
+	Codec           string            `json:"codec"`
+	Level           *int              `json:"level"` // null: the codec's own default
+	BucketEntries   int               `json:"bucket_entries"`
+	ValueSize       string            `json:"value_size"`  // classic, 128, 64-1024 (bytes)
+	ValueBytes      float64           `json:"value_bytes"` // mean length
+	Compressibility float64           `json:"compressibility"`
+	Distribution    string            `json:"distribution"`
+	Mix             string            `json:"mix,omitempty"` // SET:GET; empty: a phase each
+	Pipeline        int               `json:"pipeline"`
+	Server          string            `json:"server"` // path of the binary
+	ServerEnv       []string          `json:"server_env,omitempty"`
+	Dir             string            `json:"dir"` // where data directories were made
+	Extra           map[string]string `json:"extra,omitempty"`
+}
+
+// Cell is one measurement: one operation in one mode on one fresh server.
+type Cell struct {
+	Mode    string            `json:"mode"`
+	Op      string            `json:"op"`     // set, get, mix
+	Repeat  int               `json:"repeat"` // 1, 2 ...
+	Config  map[string]string `json:"config,omitempty"`
+	Started time.Time         `json:"started"`
+
+	Seconds    float64 `json:"seconds"` // measured length of the window
+	OK         int64   `json:"ok"`      // right replies that were complete before the window closed
+	Sets       int64   `json:"sets"`    // how many of them were Sets
+	Gets       int64   `json:"gets"`
+	Late       int64   `json:"late"`   // right replies to requests sent within the window that came after it
+	Errors     int64   `json:"errors"` // error replies and broken connections
+	Misses     int64   `json:"misses"` // Gets that found nothing
+	Wrong      int64   `json:"wrong"`  // Gets that found another value
+	Reconnects int64   `json:"reconnects"`
+	FirstError string  `json:"first_error,omitempty"`
+
+	QPS          *float64 `json:"qps"` // OK / Seconds
+	LatencyUS    Latency  `json:"latency_us"`
+	LatencyMeans string   `json:"latency_means"`       // what was timed, in a sentence
+	Histogram    string   `json:"histogram,omitempty"` // of latency in ns, HDR V2, base64; merged over workers
+	ClosedLoop   bool     `json:"closed_loop"`         // each worker sends its next request when its last reply is there
+
+	Valid  bool    `json:"valid"`
+	Checks []Check `json:"checks"`
+
+	Server Server `json:"server"`
+	Client Client `json:"client"`
+	Series []Row  `json:"series"`
+}
+
+// Latency holds microseconds from one histogram of 3 significant digits, that of the replies counted as OK. Quantiles for
+// which there are too few of them (p99 of fewer than 100, p99.9 of fewer than 1000) are null.
+type Latency struct {
+	P50  *float64 `json:"p50"`
+	P90  *float64 `json:"p90"`
+	P99  *float64 `json:"p99"`
+	P999 *float64 `json:"p999"`
+	Max  *float64 `json:"max"`
+	Min  *float64 `json:"min"`
+	Mean *float64 `json:"mean"`
+}
+
+// Check is one test of a cell's validity.
+type Check struct {
+	Name   string `json:"name"`
+	Pass   bool   `json:"pass"`
+	Detail string `json:"detail"` // with the numbers compared
+}
+
+// Pauses are stop-the-world pauses of the collector in microseconds, as upper bounds of the runtime's buckets
+// (12 to 25 % wide).
+type Pauses struct {
+	P50 *float64 `json:"p50"`
+	P99 *float64 `json:"p99"`
+	Max *float64 `json:"max"`
+}
+
+// Server is what the server says about itself, over the measured window unless it says otherwise.
+type Server struct {
+	Go         string `json:"go"`
+	GOGC       string `json:"gogc"`       // a number, or off
+	GOMEMLIMIT string `json:"gomemlimit"` // bytes, or off
+	GOMAXPROCS string `json:"gomaxprocs"`
+	WALSync    string `json:"wal_sync"`
+	RunID      string `json:"run_id"`
+	PID        int    `json:"pid"`
+
+	CPUPerOp     *float64 `json:"cpu_us_per_op"`
+	CPUUserPerOp *float64 `json:"cpu_user_us_per_op"`
+	CPUSysPerOp  *float64 `json:"cpu_sys_us_per_op"`
+
+	RSSPeakBytes   *float64 `json:"rss_peak_bytes"`
+	HeapLiveBytes  *float64 `json:"heap_live_bytes"` // after the last cycle
+	HeapGoalBytes  *float64 `json:"heap_goal_bytes"`
+	GCCycles       *float64 `json:"gc_cycles"`
+	GCCPUShare     *float64 `json:"gc_cpu_share"` // of GOMAXPROCS x time, idle marking left out; null without a cycle
+	GCPauseUS      Pauses   `json:"gc_pause_us"`
+	AllocBytesOp   *float64 `json:"alloc_bytes_per_op"`
+	AllocObjectsOp *float64 `json:"alloc_objects_per_op"`
+	SchedP50US     *float64 `json:"sched_latency_p50_us"`
+	SchedP99US     *float64 `json:"sched_latency_p99_us"`
+
+	WALRecords   *float64 `json:"wal_records"`
+	WALBytes     *float64 `json:"wal_bytes"`
+	WALWrites    *float64 `json:"wal_writes"`
+	WALSyncs     *float64 `json:"wal_syncs"`
+	WALSyncP50US *float64 `json:"wal_sync_p50_us"` // of the server's life
+	WALSyncP99US *float64 `json:"wal_sync_p99_us"`
+	WALSyncMaxUS *float64 `json:"wal_sync_max_us"`
+
+	Checkpoints       *float64 `json:"checkpoints"`
+	CheckpointSeconds *float64 `json:"checkpoint_seconds"`
+	DeviceReadBytes   *float64 `json:"device_read_bytes"`
+	DeviceWriteBytes  *float64 `json:"device_write_bytes"`
+	MajorFaults       *float64 `json:"major_faults"`
+
+	Keys             *float64 `json:"keys"` // at the end
+	StoredBytes      *float64 `json:"stored_bytes"`
+	IndexBytes       *float64 `json:"index_bytes"`
+	DiskBytes        *float64 `json:"disk_bytes"`
+	CompressionRatio *float64 `json:"compression_ratio"`
+}
+
+// Client is what the load generator cost, and how much more it could have done.
+type Client struct {
+	CPUPerOp     *float64 `json:"cpu_us_per_op"`
+	GCCycles     *float64 `json:"gc_cycles"`
+	GCCPUShare   *float64 `json:"gc_cpu_share"`
+	GOMAXPROCS   int      `json:"gomaxprocs"`
+	CeilingQPS   *float64 `json:"ceiling_qps"`   // the same workers and connections with PING
+	CeilingShare *float64 `json:"ceiling_share"` // qps / ceiling_qps
+	Bound        string   `json:"bound"`         // server or client: what limits the cell; empty: not known
+}
+
+// Row is one second of the window; the last may be shorter.
+type Row struct {
+	T       float64  `json:"t"` // seconds since the start of the window at which the row begins
+	Seconds float64  `json:"seconds"`
+	OK      int64    `json:"ok"`
+	QPS     *float64 `json:"qps"`
+	P50US   *float64 `json:"p50_us"` // 2 significant digits, as the others of a row
+	P99US   *float64 `json:"p99_us"`
+	MaxUS   *float64 `json:"max_us"`
+}
+
+// Comparison is a verdict over cells; see package compare.
+type Comparison struct {
+	Mode    string   `json:"mode"`
+	Op      string   `json:"op"`
+	Metric  string   `json:"metric"`
+	Base    string   `json:"base"`
+	Other   string   `json:"other"`
+	Ratio   *float64 `json:"ratio"`
+	CILow   *float64 `json:"ci_low"`
+	CIHigh  *float64 `json:"ci_high"`
+	N       int      `json:"n"`
+	P       *float64 `json:"p"`
+	PHolm   *float64 `json:"p_holm"`
+	Verdict string   `json:"verdict"` // higher, lower, same within X, inconclusive
+}
+
+// Number is x, or nil where x is not a number that JSON can carry.
+func Number(x float64) *float64 {
+	if math.IsNaN(x) || math.IsInf(x, 0) {
+		return nil
+	}
+	return &x
+}
+
+// Ratio is a/b, or nil where either is nil or the quotient is undefined.
+func Ratio(a, b *float64) *float64 {
+	if a == nil || b == nil || *b == 0 {
+		return nil
+	}
+	return Number(*a / *b)
+}

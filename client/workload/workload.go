@@ -1,0 +1,201 @@
+// Package workload makes the keys and values that a benchmark writes and reads back, for people who must be able to
+// repeat a run to the byte: everything follows from a seed, and every value can be told from its key alone.
+//
+// The classic data are those of okuyama's own test client:
+//
+//	key    DataSaveKey123456789ABC_<worker>_<prefix>_<n>
+//	value  DataSaveValue_0987654321DEFGHIJKLMN0123456789_<worker>_<prefix>_<n>
+//
+// with n in the worker's own key space 0..Keys-1. With a [Config.ValueSize] the value is instead as long as asked, and
+// as compressible as asked:
+//
+//	+------------------------------------------+----------------------------+
+//	| random bytes from (seed, worker, n)      | filler, the same for all   |
+//	| (1-compressibility) x size, at least 8   | the rest                   |
+//	+------------------------------------------+----------------------------+
+//
+// The random part comes first and in one piece, so a compressor's output is as near to (1-compressibility) x size as its
+// own overhead allows (about 200 bytes for deflate); its first bytes keep any two values apart even when all the rest is filler.
+package workload
+
+import (
+	"bytes"
+	"fmt"
+	"math/rand/v2"
+	"strconv"
+)
+
+// Op is one kind of request.
+type Op uint8
+
+// The operations of a workload.
+const (
+	Set Op = iota
+	Get
+)
+
+func (o Op) String() string {
+	if o == Set {
+		return "set"
+	}
+	return "get"
+}
+
+// Limits of a workload. A worker's key space must fit a bitmap that remembers which keys were written, and a value
+// must fit the server's own limit.
+const (
+	MaxWorkers   = 1 << 16
+	MaxKeys      = 1 << 30
+	MaxValueSize = 64 << 20
+)
+
+const (
+	keyHead   = "DataSaveKey123456789ABC_"
+	valueHead = "DataSaveValue_0987654321DEFGHIJKLMN0123456789_"
+)
+
+// Config says what the data look like. Its zero value is not usable: Workers and Keys have no default.
+type Config struct {
+	Seed            uint64
+	Workers         int          // key spaces 0..Workers-1, which never overlap
+	Keys            int          // keys of each worker
+	Prefix          string       // third part of key and value; no spaces needed, any bytes allowed; "" means "0"
+	ValueSize       Size         // zero: the classic value
+	Compressibility float64      // 0 (random bytes) .. 1 (all filler); only with ValueSize
+	Distribution    Distribution // which n comes next; zero: uniform
+	Mix             Mix          // share of Sets in a mixed phase; zero: phases are not mixed
+}
+
+// Validate reports the first option that cannot work, with its value.
+func (c Config) Validate() error {
+	switch {
+	case c.Workers < 1 || c.Workers > MaxWorkers:
+		return fmt.Errorf("workers %d: want 1..%d", c.Workers, MaxWorkers)
+	case c.Keys < 1 || c.Keys > MaxKeys:
+		return fmt.Errorf("keys %d: want 1..%d for each worker", c.Keys, MaxKeys)
+	case !(c.Compressibility >= 0 && c.Compressibility <= 1): // also catches NaN
+		return fmt.Errorf("compressibility %v: want 0..1", c.Compressibility)
+	case c.Compressibility != 0 && c.ValueSize.Classic():
+		return fmt.Errorf("compressibility %v has no effect on the classic value: give a value size too", c.Compressibility)
+	}
+	if err := c.ValueSize.validate(); err != nil {
+		return err
+	}
+	return c.Distribution.validate()
+}
+
+// Generator is the stream of one worker. It allocates nothing once made and is not safe for concurrent use.
+type Generator struct {
+	rng     *rand.Rand
+	chooser chooser
+	mix     Mix
+
+	keyHead   []byte // all of the key but n
+	valueHead []byte // all of the classic value but n
+	size      Size
+	random    float64 // share of a sized value that is random
+	seed      uint64  // of the contents; differs from worker to worker
+	scratch   []byte  // the value that Verify expects
+}
+
+// New returns the stream of one worker, 0..Workers-1.
+func (c Config) New(worker int) (*Generator, error) {
+	if err := c.Validate(); err != nil {
+		return nil, err
+	}
+	if worker < 0 || worker >= c.Workers {
+		return nil, fmt.Errorf("worker %d: want 0..%d", worker, c.Workers-1)
+	}
+	prefix := c.Prefix
+	if prefix == "" {
+		prefix = "0"
+	}
+	rng := rand.New(rand.NewPCG(c.Seed, uint64(worker)))
+	tail := strconv.Itoa(worker) + "_" + prefix + "_"
+	return &Generator{
+		rng:       rng,
+		chooser:   c.Distribution.chooser(c.Keys),
+		mix:       c.Mix,
+		keyHead:   []byte(keyHead + tail),
+		valueHead: []byte(valueHead + tail),
+		size:      c.ValueSize,
+		random:    1 - c.Compressibility,
+		seed:      splitmix(c.Seed ^ splitmix(uint64(worker))),
+	}, nil
+}
+
+// NextOp draws the operation of a mixed phase.
+func (g *Generator) NextOp() Op {
+	if g.rng.IntN(g.mix.Sets+g.mix.Gets) < g.mix.Sets {
+		return Set
+	}
+	return Get
+}
+
+// Next draws the n of the next request.
+func (g *Generator) Next(op Op) int { return g.chooser.next(op, g.rng) }
+
+// AppendKey appends the key of n.
+func (g *Generator) AppendKey(dst []byte, n int) []byte {
+	return strconv.AppendInt(append(dst, g.keyHead...), int64(n), 10)
+}
+
+// AppendValue appends the one value that the key of n has.
+func (g *Generator) AppendValue(dst []byte, n int) []byte {
+	if g.size.Classic() {
+		return strconv.AppendInt(append(dst, g.valueHead...), int64(n), 10)
+	}
+	x := splitmix(g.seed ^ uint64(n))
+	size := g.size.Min + int(x%uint64(g.size.Max-g.size.Min+1))
+	random := min(size, max(8, int(float64(size)*g.random)))
+	for random >= 8 {
+		x = splitmix(x)
+		dst = append(dst, byte(x), byte(x>>8), byte(x>>16), byte(x>>24), byte(x>>32), byte(x>>40), byte(x>>48), byte(x>>56))
+		random, size = random-8, size-8
+	}
+	x = splitmix(x)
+	for ; random > 0; random, size = random-1, size-1 {
+		dst = append(dst, byte(x))
+		x >>= 8
+	}
+	for size > 0 {
+		n := min(size, len(filler))
+		dst = append(dst, filler[:n]...)
+		size -= n
+	}
+	return dst
+}
+
+// Verify reports whether value is the one that the key of n must have.
+func (g *Generator) Verify(value []byte, n int) bool {
+	g.scratch = g.AppendValue(g.scratch[:0], n)
+	return bytes.Equal(value, g.scratch)
+}
+
+const filler = "kvmark-filler---kvmark-filler---kvmark-filler---kvmark-filler---"
+
+// splitmix is the output function of SplitMix64: a bijection on 64 bits that spreads neighbouring inputs.
+func splitmix(x uint64) uint64 {
+	x += 0x9e3779b97f4a7c15
+	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
+	x = (x ^ x>>27) * 0x94d049bb133111eb
+	return x ^ x>>31
+}
+
+// MeanValueBytes is the average length of a value over the key spaces of all workers.
+func (c Config) MeanValueBytes() float64 {
+	if !c.ValueSize.Classic() {
+		return float64(c.ValueSize.Min+c.ValueSize.Max) / 2
+	}
+	prefix := max(1, len(c.Prefix))
+	return float64(len(valueHead)) + meanDigits(c.Workers) + meanDigits(c.Keys) + float64(prefix+2)
+}
+
+// meanDigits is the mean number of decimal digits of 0..n-1.
+func meanDigits(n int) float64 {
+	sum := n // one each, and one more from every power of ten on
+	for power := 10; power < n; power *= 10 {
+		sum += n - power
+	}
+	return float64(sum) / float64(n)
+}

@@ -1,0 +1,103 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/term"
+
+	"kvmark/client/load"
+)
+
+// display shows progress and notes: on a terminal as one line that is redrawn, within its width; elsewhere as a plain
+// line every five seconds.
+type display struct {
+	w     io.Writer
+	width func() int // of the terminal; nil: none
+
+	mu    sync.Mutex
+	drawn bool
+	last  time.Time // of the last plain line
+}
+
+const plainEvery = 5 * time.Second
+
+func newDisplay(w io.Writer) *display {
+	d := &display{w: w, last: time.Now()}
+	if f, ok := w.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
+		d.width = func() int {
+			if width, _, err := term.GetSize(int(f.Fd())); err == nil && width > 0 {
+				return width
+			}
+			return 80
+		}
+	}
+	return d
+}
+
+// note prints a line of its own.
+func (d *display) note(format string, args ...any) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.clearLocked()
+	fmt.Fprintf(d.w, "kvmark: "+format+"\n", args...)
+}
+
+// clear takes the progress line away.
+func (d *display) clear() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.clearLocked()
+}
+
+func (d *display) clearLocked() {
+	if d.drawn {
+		fmt.Fprint(d.w, "\r\x1b[K")
+		d.drawn = false
+	}
+}
+
+func (d *display) progress(p load.Progress) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	line := progressLine(p)
+	if d.width != nil {
+		if width := d.width() - 1; len(line) > width { // ASCII; the last column makes some terminals wrap
+			line = line[:max(width, 0)]
+		}
+		fmt.Fprint(d.w, "\r\x1b[K"+line)
+		d.drawn = true
+		return
+	}
+	if now := time.Now(); now.Sub(d.last) >= plainEvery {
+		fmt.Fprintln(d.w, line)
+		d.last = now
+	}
+}
+
+func progressLine(p load.Progress) string {
+	var b strings.Builder
+	if p.Rounds > 1 {
+		fmt.Fprintf(&b, "%d/%d ", p.Repeat, p.Rounds)
+	}
+	b.WriteString(strings.TrimSpace(p.Mode + " " + p.Op))
+	fmt.Fprintf(&b, ": %s", p.Stage)
+	if p.Elapsed > 0 {
+		fmt.Fprintf(&b, " %.0f", p.Elapsed.Seconds())
+		if p.Total > 0 {
+			fmt.Fprintf(&b, "/%.0f", p.Total.Seconds())
+		}
+		b.WriteString(" s")
+	}
+	if p.OK > 0 {
+		fmt.Fprintf(&b, ", %d replies", p.OK)
+	}
+	if p.QPS > 0 {
+		fmt.Fprintf(&b, ", %.0f QPS, p99 %d us", p.QPS, p.P99.Microseconds())
+	}
+	return b.String()
+}

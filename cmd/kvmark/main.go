@@ -1,0 +1,115 @@
+// Command kvmark measures how many operations a second a key-value server gives in each of its storage modes, and what
+// they cost. See `kvmark run --help`.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/urfave/cli/v2"
+)
+
+// Exit codes; part of the command's contract.
+const (
+	exitGood    = 0
+	exitFailed  = 1 // could not run
+	exitUsage   = 2
+	exitInvalid = 3 // ran, but a check failed or the run was interrupted
+)
+
+func main() {
+	os.Exit(run(context.Background(), os.Args, os.Stdout, os.Stderr))
+}
+
+// usageError is a command line that cannot work.
+type usageError struct{ error }
+
+// exitError ends the program with a code when everything there is to say has been said.
+type exitError int
+
+func (e exitError) Error() string { return fmt.Sprintf("exit status %d", int(e)) }
+
+// run is the whole program: data on stdout, all else on stderr.
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	usage := func(_ *cli.Context, err error, _ bool) error { return usageError{err} }
+	app := &cli.App{
+		Name:            "kvmark",
+		Usage:           "measure a key-value server: operations a second in each storage mode",
+		Writer:          stdout,
+		ErrWriter:       stderr,
+		HideVersion:     true,
+		HideHelpCommand: true,
+		OnUsageError:    usage,
+		ExitErrHandler:  func(*cli.Context, error) {}, // or it exits
+		Commands:        []*cli.Command{runCommand(), reportCommand()},
+		Action: func(c *cli.Context) error {
+			if c.NArg() == 0 {
+				return usageError{errors.New("no command")}
+			}
+			return usageError{fmt.Errorf("unknown command %q", c.Args().First())}
+		},
+	}
+	for _, c := range app.Commands {
+		c.OnUsageError = usage
+		c.HideHelpCommand = true
+	}
+	err := app.RunContext(ctx, flagsFirst(app, args))
+	var code exitError
+	switch {
+	case err == nil:
+		return exitGood
+	case errors.As(err, &code):
+		return int(code)
+	case errors.As(err, new(usageError)):
+		fmt.Fprintf(stderr, "kvmark: %v (see kvmark --help)\n", err)
+		return exitUsage
+	}
+	fmt.Fprintf(stderr, "kvmark: %v\n", err)
+	return exitFailed
+}
+
+// flagsFirst moves the flags of a command before its arguments, where the flag package wants them; everything behind
+// "--" is an argument.
+func flagsFirst(app *cli.App, args []string) []string {
+	if len(args) < 3 {
+		return args
+	}
+	command := app.Command(args[1])
+	if command == nil {
+		return args
+	}
+	takesValue := map[string]bool{}
+	for _, f := range command.Flags {
+		_, isBool := f.(*cli.BoolFlag)
+		for _, name := range f.Names() {
+			takesValue[name] = !isBool
+		}
+	}
+	flags, rest := []string{args[0], args[1]}, []string{}
+	for i := 2; i < len(args); i++ {
+		a := args[i]
+		switch {
+		case a == "--":
+			return append(append(append(flags, "--"), rest...), args[i+1:]...)
+		case len(a) < 2 || a[0] != '-':
+			rest = append(rest, a)
+		default:
+			flags = append(flags, a)
+			if takesValue[trimDashes(a)] && i+1 < len(args) {
+				i++
+				flags = append(flags, args[i])
+			}
+		}
+	}
+	return append(append(flags, "--"), rest...)
+}
+
+func trimDashes(s string) string {
+	for len(s) > 0 && s[0] == '-' {
+		s = s[1:]
+	}
+	return s
+}
