@@ -1,0 +1,371 @@
+// Package lsm is the storage mode that keeps entries in Pebble, a log-structured
+// merge tree: what one would pick instead of writing a store. It is there to
+// compare the other modes with.
+//
+// Pebble's own log is off, because the server's log has every entry already.
+// So entries become durable when a memtable is flushed, and not before the log
+// is synced ([Options].BeforeFlush): what is on disk is never ahead of the log.
+//
+// Sizes, chosen to be ordinary rather than tuned: memtables of 64 MiB (of which
+// four may wait to be flushed), a block cache of 64 MiB, Bloom filters of 10
+// bits a key, Snappy, two compactions at a time. Without cgo memtables and cache
+// are part of the Go heap, without pointers: they make the heap bigger and
+// collections rarer, not longer.
+//
+// The number of entries is exact at any moment, also after a crash: each write
+// that changes it carries the difference, as a merge operand, in the same
+// batch. To know the difference a Set reads the old value first, which costs
+// a Bloom filter when there is none, and mostly the cache or a memtable when there is.
+package lsm
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"sync"
+
+	"github.com/cespare/xxhash/v2"
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/bloom"
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"kvmark/storage/usage"
+)
+
+// Keys in Pebble. The first byte is a partition, so that one partition is one
+// range of keys:
+//
+//	+---------------------------+-----+
+//	| xxhash of the key mod 64  | key |      an entry
+//	+---------------------------+-----+
+//	| 0xff                      |            the totals, see type sum
+//	+---------------------------+
+//
+// This is part of the disk format and must not change.
+const (
+	shardCount = 64
+	totalsByte = 0xff
+)
+
+// Defaults of [Options].
+const (
+	DefaultMemTableBytes = 64 << 20
+	DefaultCacheBytes    = 64 << 20
+
+	maxOpenFiles = 512
+)
+
+// Options configure [Open]. Only Dir has no default.
+type Options struct {
+	FS            vfs.FS // nil = vfs.Default
+	Dir           string // the data directory; Pebble's is Dir/lsm
+	MemTableBytes uint64 // 0 = 64 MiB
+	CacheBytes    int64  // 0 = 64 MiB
+	// BeforeFlush is called before each flush, and makes the log durable. When
+	// it returns an error the flush fails and is tried again a second later;
+	// meanwhile Set and Delete return the error. nil = no call.
+	BeforeFlush func() error
+	// Logf takes notes on background work, one line each; nil = discard.
+	Logf func(format string, args ...any)
+}
+
+// Store keeps entries in Pebble.
+type Store struct {
+	db     *pebble.DB
+	health *health
+	keys   sync.Pool // of *[]byte
+
+	// clearing is held for reading by writers, so that the totals and what they
+	// count are reset together.
+	clearing sync.RWMutex
+	totals   totals
+}
+
+// Open opens what is in Dir/lsm, which is made if it is missing.
+func Open(o Options) (*Store, error) {
+	if o.Dir == "" {
+		return nil, errors.New("lsm: no directory given")
+	}
+	if o.FS == nil {
+		o.FS = vfs.Default
+	}
+	if o.MemTableBytes == 0 {
+		o.MemTableBytes = DefaultMemTableBytes
+	}
+	if o.CacheBytes == 0 {
+		o.CacheBytes = DefaultCacheBytes
+	}
+	if o.Logf == nil {
+		o.Logf = func(string, ...any) {}
+	}
+	s := &Store{health: newHealth(o.BeforeFlush, o.Logf)}
+	s.keys.New = func() any { return new([]byte) }
+	dir := o.FS.PathJoin(o.Dir, "lsm")
+	opts := &pebble.Options{
+		FS:                          &guardedFS{FS: o.FS, health: s.health},
+		DisableWAL:                  true,
+		MemTableSize:                o.MemTableBytes,
+		MemTableStopWritesThreshold: 4,
+		CacheSize:                   o.CacheBytes,
+		MaxOpenFiles:                maxOpenFiles,
+		CompactionConcurrencyRange:  func() (int, int) { return 1, 2 },
+		FormatMajorVersion:          pebble.FormatNewest,
+		Merger:                      totalsMerger(),
+		Logger:                      logger{s.health},
+		EventListener: &pebble.EventListener{
+			FlushEnd:        func(i pebble.FlushInfo) { s.health.flushEnded(i.Err) },
+			BackgroundError: s.health.background,
+			// Damage is an error to the one who reads it, and a note.
+			DataCorruption: func(i pebble.DataCorruptionInfo) { o.Logf("lsm: %s", i) },
+		},
+	}
+	for i := range opts.Levels {
+		opts.Levels[i].FilterPolicy = bloom.FilterPolicy(10)
+	}
+	db, err := pebble.Open(dir, opts)
+	if err == nil {
+		if err = s.health.fatalErr(); err != nil {
+			_ = db.Close()
+		}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("lsm: open %s: %w", dir, err)
+	}
+	s.db = db
+	if err := s.loadTotals(); err != nil {
+		_ = db.Close()
+		return nil, fmt.Errorf("lsm: open %s: %w", dir, err)
+	}
+	return s, nil
+}
+
+// key returns the key in Pebble and where to give it back.
+func (s *Store) key(key []byte) ([]byte, *[]byte) {
+	p := s.keys.Get().(*[]byte)
+	*p = append(append((*p)[:0], byte(xxhash.Sum64(key)%shardCount)), key...)
+	return *p, p
+}
+
+// get returns the value of a key in Pebble until closer is closed. A nil closer
+// is a miss.
+func (s *Store) get(k []byte) (value []byte, closer io.Closer, err error) {
+	value, closer, err = s.db.Get(k)
+	switch {
+	case errors.Is(err, pebble.ErrNotFound):
+		return nil, nil, nil
+	case err != nil:
+		return nil, nil, fmt.Errorf("lsm: get: %w", err)
+	}
+	return value, closer, nil
+}
+
+// Get appends the value of key to dst.
+func (s *Store) Get(dst, key []byte) ([]byte, bool, error) {
+	k, p := s.key(key)
+	defer s.keys.Put(p)
+	v, c, err := s.get(k)
+	if c == nil {
+		return dst, false, err
+	}
+	dst = append(dst, v...)
+	return dst, true, c.Close()
+}
+
+// ValueLen returns the length of the value of key, which it has to read.
+func (s *Store) ValueLen(key []byte) (int, bool, error) {
+	k, p := s.key(key)
+	defer s.keys.Put(p)
+	return s.valueLen(k)
+}
+
+func (s *Store) valueLen(k []byte) (int, bool, error) {
+	v, c, err := s.get(k)
+	if c == nil {
+		return 0, false, err
+	}
+	return len(v), true, c.Close()
+}
+
+// Set stores key and value. It fails while flushing fails.
+func (s *Store) Set(key, value []byte) error {
+	if err := s.health.err(); err != nil {
+		return err
+	}
+	s.clearing.RLock()
+	defer s.clearing.RUnlock()
+	k, p := s.key(key)
+	defer s.keys.Put(p)
+	oldLen, ok, err := s.valueLen(k)
+	if err != nil {
+		return err
+	}
+	by := sum{valueBytes: int64(len(value) - oldLen)}
+	if !ok {
+		by.keys, by.keyBytes = 1, int64(len(key))
+	}
+	return s.write(by, func(b *pebble.Batch) error { return b.Set(k, value, nil) })
+}
+
+// Delete removes key and reports whether it was there. It fails while flushing
+// fails.
+func (s *Store) Delete(key []byte) (bool, error) {
+	if err := s.health.err(); err != nil {
+		return false, err
+	}
+	s.clearing.RLock()
+	defer s.clearing.RUnlock()
+	k, p := s.key(key)
+	defer s.keys.Put(p)
+	oldLen, ok, err := s.valueLen(k)
+	if err != nil || !ok {
+		return false, err
+	}
+	by := sum{-1, -int64(len(key)), -int64(oldLen)}
+	return true, s.write(by, func(b *pebble.Batch) error { return b.Delete(k, nil) })
+}
+
+// write applies a change together with what it does to the totals.
+func (s *Store) write(by sum, change func(*pebble.Batch) error) error {
+	b := s.db.NewBatch()
+	defer b.Close()
+	err := change(b)
+	if err == nil && by != (sum{}) {
+		var buf [maxSumBytes]byte
+		err = b.Merge([]byte{totalsByte}, by.append(buf[:0]), nil)
+	}
+	if err == nil {
+		err = b.Commit(pebble.NoSync)
+	}
+	if err != nil {
+		return fmt.Errorf("lsm: write: %w", err)
+	}
+	s.totals.add(by)
+	// It is in memory, and readers see it, but nobody is told that it is kept.
+	return s.health.fatalErr()
+}
+
+// Clear removes everything, by one range tombstone. It fails while flushing
+// fails.
+func (s *Store) Clear() error {
+	if err := s.health.err(); err != nil {
+		return err
+	}
+	s.clearing.Lock()
+	defer s.clearing.Unlock()
+	b := s.db.NewBatch()
+	defer b.Close()
+	err := b.DeleteRange([]byte{0}, []byte{shardCount}, nil)
+	if err == nil {
+		err = b.Set([]byte{totalsByte}, sum{}.append(nil), nil)
+	}
+	if err == nil {
+		err = b.Commit(pebble.NoSync)
+	}
+	if err != nil {
+		return fmt.Errorf("lsm: clear: %w", err)
+	}
+	s.totals.reset()
+	return s.health.fatalErr()
+}
+
+// Count returns the number of entries.
+func (s *Store) Count() int64 { return s.totals.keys.Load() }
+
+// Shards returns the number of partitions for Range and Keys.
+func (s *Store) Shards() int { return shardCount }
+
+// Range calls fn with every entry of one partition, as of the time of the call.
+func (s *Store) Range(shard int, fn func(key, value []byte) error) (err error) {
+	it, err := s.db.NewIter(&pebble.IterOptions{
+		LowerBound: []byte{byte(shard)},
+		UpperBound: []byte{byte(shard + 1)},
+	})
+	if err != nil {
+		return fmt.Errorf("lsm: iterate: %w", err)
+	}
+	defer func() {
+		if cerr := it.Close(); err == nil && cerr != nil {
+			err = fmt.Errorf("lsm: iterate: %w", cerr)
+		}
+	}()
+	for ok := it.First(); ok; ok = it.Next() {
+		v, err := it.ValueAndErr()
+		if err != nil {
+			return fmt.Errorf("lsm: iterate: %w", err)
+		}
+		if err := fn(it.Key()[1:], v); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Keys is Range without the values, which are in the same blocks as the keys.
+func (s *Store) Keys(shard int, fn func(key []byte) error) error {
+	return s.Range(shard, func(key, _ []byte) error { return fn(key) })
+}
+
+// Checkpoint flushes, and emits nothing: the state is in Pebble's own files. It
+// returns the error of a flush that fails instead of waiting for the next try.
+func (s *Store) Checkpoint(func(rec []byte) error) (committed func() error, err error) {
+	if err := s.health.err(); err != nil {
+		return nil, err
+	}
+	failed := s.health.failure()
+	done, err := s.db.AsyncFlush()
+	if err != nil {
+		return nil, fmt.Errorf("lsm: flush: %w", err)
+	}
+	select {
+	case <-done:
+	case <-failed:
+		return nil, s.health.err()
+	}
+	if err := s.health.fatalErr(); err != nil {
+		return nil, err
+	}
+	return func() error { return nil }, nil
+}
+
+// Restore fails: this mode emits no records.
+func (s *Store) Restore(rec []byte) error {
+	return fmt.Errorf("lsm: a checkpoint of this mode has no records, got one of %d bytes: was it made by another mode?", len(rec))
+}
+
+// Recovered does nothing: background work runs from the start.
+func (s *Store) Recovered() error { return nil }
+
+// Stats returns sizes. StoredBytes are those of the tables and memtables;
+// IndexBytes those of the block cache.
+func (s *Store) Stats() usage.Stats {
+	m := s.db.Metrics()
+	return usage.Stats{
+		Keys:        s.totals.keys.Load(),
+		KeyBytes:    s.totals.keyBytes.Load(),
+		ValueBytes:  s.totals.valueBytes.Load(),
+		StoredBytes: m.Total().TablesSize + int64(m.MemTable.Size),
+		IndexBytes:  m.BlockCache.Size,
+		DiskBytes:   int64(m.DiskSpaceUsage()),
+		Extra: []usage.Field{
+			{Name: "lsm_tables", Value: strconv.FormatInt(m.Total().TablesCount, 10)},
+			{Name: "lsm_read_amplification", Value: strconv.Itoa(m.ReadAmp())},
+			{Name: "lsm_memtable_bytes", Value: strconv.FormatUint(m.MemTable.Size, 10)},
+			{Name: "lsm_flushes", Value: strconv.FormatInt(m.Flush.Count, 10)},
+			{Name: "lsm_compactions", Value: strconv.FormatInt(m.Compact.Count, 10)},
+			{Name: "lsm_cache_hits", Value: strconv.FormatInt(m.BlockCache.Hits, 10)},
+			{Name: "lsm_cache_misses", Value: strconv.FormatInt(m.BlockCache.Misses, 10)},
+			{Name: "lsm_error", Value: s.health.text()},
+		},
+	}
+}
+
+// Close waits for a running flush and compaction. Nothing else is flushed: the
+// log has it. The log must still accept BeforeFlush.
+func (s *Store) Close() error {
+	s.health.close()
+	if err := s.db.Close(); err != nil {
+		return fmt.Errorf("lsm: close: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,72 @@
+package memory_test
+
+import (
+	"fmt"
+	"runtime"
+	"testing"
+	"unsafe"
+	"weak"
+
+	"kvmark/storage"
+	"kvmark/storage/memory"
+	"kvmark/storage/storagetest"
+)
+
+func TestConformance(t *testing.T) {
+	storagetest.Run(t, func(testing.TB) storagetest.Open {
+		return func() (storage.Store, error) { return memory.New(), nil }
+	})
+}
+
+// TestSetLetsTheOldEntryGo holds the runtime to replacing the key of a map
+// entry together with its value: otherwise an overwritten entry would keep two
+// allocations alive, the first for its key.
+func TestSetLetsTheOldEntryGo(t *testing.T) {
+	s := memory.New()
+	key, value := []byte("a key long enough not to share an allocation"), make([]byte, 200)
+	if err := s.Set(key, value); err != nil {
+		t.Fatal(err)
+	}
+	var old weak.Pointer[byte]
+	for shard := range s.Shards() {
+		_ = s.Range(shard, func(k, v []byte) error {
+			if unsafe.Add(unsafe.Pointer(unsafe.SliceData(k)), len(k)) != unsafe.Pointer(unsafe.SliceData(v)) {
+				t.Error("key and value are not in one allocation")
+			}
+			old = weak.Make(unsafe.SliceData(k))
+			return nil
+		})
+	}
+	runtime.GC()
+	if old.Value() == nil {
+		t.Fatal("the entry was collected while it was stored")
+	}
+	if err := s.Set(key, value); err != nil {
+		t.Fatal(err)
+	}
+	runtime.GC()
+	if old.Value() != nil {
+		t.Error("the overwritten entry is still in memory")
+	}
+	runtime.KeepAlive(s)
+}
+
+func TestHotPathAllocations(t *testing.T) {
+	storagetest.Allocations(t, memory.New(), 1, 0)
+}
+
+func BenchmarkStore(b *testing.B) {
+	storagetest.Benchmark(b, "mode=memory", func(testing.TB) storage.Store { return memory.New() })
+}
+
+func BenchmarkBytesPerKey(b *testing.B) {
+	storagetest.BytesPerKey(b, "mode=memory", func(testing.TB) storage.Store { return memory.New() })
+}
+
+func Example() {
+	s := memory.New()
+	_ = s.Set([]byte("key"), []byte("value"))
+	value, ok, _ := s.Get([]byte("got "), []byte("key"))
+	fmt.Println(string(value), ok)
+	// Output: got value true
+}

@@ -1,0 +1,152 @@
+// Package storage is where the server keeps its entries: one interface, [Store],
+// and the modes that are compared with each other behind it. It is for the
+// server, which joins a store with the log, and for tests that run all modes.
+//
+// A store knows nothing of the log. It keeps what it is told, and it can write
+// down its state beside concurrent use ([Store.Checkpoint]), so that the log's
+// older part may go. After a crash its state is what [Store.Restore] took back,
+// or what its own files hold, and replaying the log over that gives the exact
+// state, because every logged operation is absolute.
+package storage
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"kvmark/storage/file"
+	"kvmark/storage/lsm"
+	"kvmark/storage/memory"
+	"kvmark/storage/serialize"
+	"kvmark/storage/usage"
+)
+
+// Mode names how values are kept.
+type Mode string
+
+// The modes.
+const (
+	Memory    Mode = "memory"    // as they are, in the heap
+	Serialize Mode = "serialize" // in the heap, serialized and compressed
+	File      Mode = "file"      // in files read at random; keys in the heap
+	LSM       Mode = "lsm"       // in Pebble
+)
+
+// Modes returns all modes in the order in which tables show them.
+func Modes() []Mode { return []Mode{Memory, Serialize, File, LSM} }
+
+// ParseMode returns the mode of that name.
+func ParseMode(name string) (Mode, error) {
+	var names []string
+	for _, m := range Modes() {
+		if string(m) == name {
+			return m, nil
+		}
+		names = append(names, string(m))
+	}
+	return "", fmt.Errorf("storage: unknown mode %q (use one of %s)", name, strings.Join(names, ", "))
+}
+
+// Options configure [Open]. The zero value is good for the memory and
+// serialize modes; file and lsm need a Dir.
+type Options struct {
+	// FS holds the files; nil = vfs.Default.
+	FS vfs.FS
+	// Dir is the data directory: file keeps its values in Dir/values, lsm its
+	// tables in Dir/lsm. Both are made when they are missing.
+	Dir string
+	// Codec and Level say how the serialize mode compresses; see package codec.
+	// Empty = deflate, 0 = the codec's default level.
+	Codec string
+	Level int
+	// BucketEntries is the mean number of entries in a bucket of the serialize
+	// mode; 0 = 8. More compress better, and cost more on every Get and Set.
+	BucketEntries int
+	// BeforeFlush is called by lsm before it makes entries durable on its own
+	// account. It syncs the log, so that the state on disk is never ahead of
+	// it; when it returns an error the entries stay in memory. nil = no call.
+	BeforeFlush func() error
+	// Logf takes notes on background work, one line each; nil = discard.
+	Logf func(format string, args ...any)
+}
+
+// Stats is what a store says about its size.
+type Stats = usage.Stats
+
+// Store keeps entries. Any byte string is a key or a value, the empty one
+// included; an empty value is not a miss.
+//
+// A Store is safe for concurrent use. The caller serialises the writers of one
+// key with each other, and Clear with all writers; readers need not care.
+type Store interface {
+	// Get appends the value of key to dst.
+	Get(dst, key []byte) (val []byte, ok bool, err error)
+	// ValueLen returns the length of the value, which is not read where the
+	// mode can avoid it.
+	ValueLen(key []byte) (n int, ok bool, err error)
+	// Set stores copies of key and value.
+	Set(key, value []byte) error
+	// Delete removes key.
+	Delete(key []byte) (existed bool, err error)
+	// Clear removes every entry.
+	Clear() error
+	// Count returns the number of entries.
+	Count() int64
+
+	// Shards returns the number of partitions for Range and Keys.
+	Shards() int
+	// Range calls fn with every entry of one partition. An entry that is there
+	// all the time is seen exactly once, also while others come and go; no
+	// lock is held while fn runs. Key and value are valid during the call and
+	// must not be changed. An error of fn ends the scan and is returned.
+	Range(shard int, fn func(key, value []byte) error) error
+	// Keys is Range without the values.
+	Keys(shard int, fn func(key []byte) error) error
+
+	// Checkpoint emits records from which Restore rebuilds the state, beside
+	// concurrent use: replaying the operations since a position taken before
+	// the call, over the restored state, gives the exact state. What the
+	// records say may already include operations that ran during the call, so
+	// the log must be synced between this call and the moment at which the
+	// records count. rec is valid during the call of emit.
+	//
+	// committed is called once the records are durable and the log is synced:
+	// files that only an older checkpoint needs may go then.
+	Checkpoint(emit func(rec []byte) error) (committed func() error, err error)
+	// Restore takes back the records of a checkpoint in their order, before
+	// any other use.
+	Restore(rec []byte) error
+	// Recovered is called once, after Restore and the replay of the log, also
+	// when there was nothing to do: background work may start.
+	Recovered() error
+
+	Stats() Stats
+	// Close waits for background work and releases what is held. The store
+	// must not be in use any more. Nothing is flushed: the log has it.
+	Close() error
+}
+
+// Open opens what is on disk (file, lsm) or an empty store (memory, serialize).
+func Open(m Mode, o Options) (Store, error) {
+	switch m {
+	case Memory:
+		return memory.New(), nil
+	case Serialize:
+		return opened(serialize.New(serialize.Options{Codec: o.Codec, Level: o.Level, BucketEntries: o.BucketEntries}))
+	case File:
+		return opened(file.Open(file.Options{FS: o.FS, Dir: o.Dir, Logf: o.Logf}))
+	case LSM:
+		return opened(lsm.Open(lsm.Options{FS: o.FS, Dir: o.Dir, BeforeFlush: o.BeforeFlush, Logf: o.Logf}))
+	}
+	_, err := ParseMode(string(m))
+	return nil, err
+}
+
+// opened keeps a nil *S from becoming a Store that is not nil.
+func opened[S Store](s S, err error) (Store, error) {
+	if err != nil {
+		return nil, err
+	}
+	return s, nil
+}
