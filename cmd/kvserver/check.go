@@ -1,0 +1,122 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"unicode/utf8"
+
+	"github.com/urfave/cli/v2"
+
+	"kvmark/kvserver"
+	"kvmark/wal"
+	"kvmark/wal/entry"
+)
+
+// Exit codes of check.
+const (
+	exitTorn    = 1
+	exitCorrupt = 2
+)
+
+func checkCommand(stdout io.Writer) *cli.Command {
+	return &cli.Command{
+		Name:      "check",
+		Usage:     "read the log and the checkpoints, change nothing, say what is damaged",
+		UsageText: "kvserver check DIR\n\nExit code 0: clean; 1: an unsynced tail that the next start will cut; 2: damaged.",
+		Action: func(c *cli.Context) error {
+			dir, err := oneDir(c)
+			if err != nil {
+				return err
+			}
+			files, err := kvserver.Check(nil, dir)
+			if err != nil {
+				fmt.Fprintln(c.App.ErrWriter, oneLine(err))
+				return exitError(exitCorrupt)
+			}
+			worst := wal.Clean
+			for _, f := range files {
+				fmt.Fprintf(stdout, "%s: %s, %d records, %d bytes", f.Path, f.State, f.Records, f.Bytes)
+				if f.Err != nil {
+					fmt.Fprintf(stdout, "; first damage at offset %d: %v; %d readable records behind it", f.Offset, f.Err, f.Behind)
+				}
+				fmt.Fprintln(stdout)
+				worst = max(worst, f.State)
+			}
+			switch worst {
+			case wal.Clean:
+				return nil
+			case wal.Torn:
+				return exitError(exitTorn)
+			}
+			return exitError(exitCorrupt)
+		},
+	}
+}
+
+func oneDir(c *cli.Context) (string, error) {
+	if c.NArg() != 1 {
+		return "", usageError{fmt.Errorf("%s takes one data directory, not %d arguments", c.Command.Name, c.NArg())}
+	}
+	return c.Args().First(), nil
+}
+
+// dumpedRecord is a line of dump. Bytes that are no UTF-8 are given in base64, under another name.
+type dumpedRecord struct {
+	Segment uint64        `json:"segment"`
+	Offset  int64         `json:"offset"`
+	Entries []dumpedEntry `json:"entries"`
+}
+
+type dumpedEntry struct {
+	Op          string  `json:"op"`
+	Key         *string `json:"key,omitempty"`
+	KeyBase64   []byte  `json:"key_base64,omitempty"`
+	Value       *string `json:"value,omitempty"`
+	ValueBase64 []byte  `json:"value_base64,omitempty"`
+	ExpireAt    int64   `json:"expire_at,omitempty"` // unix milliseconds
+}
+
+func dumpCommand(stdout io.Writer) *cli.Command {
+	return &cli.Command{
+		Name:      "dump",
+		Usage:     "print the log, a JSON line for each record",
+		UsageText: "kvserver dump DIR",
+		Action: func(c *cli.Context) error {
+			dir, err := oneDir(c)
+			if err != nil {
+				return err
+			}
+			out := json.NewEncoder(stdout)
+			out.SetEscapeHTML(false)
+			return kvserver.Dump(nil, dir, func(segment uint64, offset int64, payload []byte) error {
+				r := dumpedRecord{Segment: segment, Offset: offset}
+				if err := entry.Decode(payload, func(e entry.Entry) error {
+					r.Entries = append(r.Entries, dumped(e))
+					return nil
+				}); err != nil {
+					return err
+				}
+				return out.Encode(r)
+			})
+		},
+	}
+}
+
+func dumped(e entry.Entry) dumpedEntry {
+	d := dumpedEntry{Op: e.Op.String(), ExpireAt: e.ExpireAt}
+	text := func(b []byte) (*string, []byte) {
+		if utf8.Valid(b) {
+			s := string(b)
+			return &s, nil
+		}
+		return nil, b
+	}
+	if e.Op != entry.Clear {
+		d.Key, d.KeyBase64 = text(e.Key)
+	}
+	if e.Op == entry.Set || e.Op == entry.SetExpire {
+		d.Value, d.ValueBase64 = text(e.Value)
+	}
+	return d
+}

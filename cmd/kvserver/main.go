@@ -1,0 +1,99 @@
+// Command kvserver is the key-value server that kvmark measures. It speaks the Redis protocol, logs every write, and keeps
+// its entries in one of several ways.
+//
+//	kvserver --mode memory --dir DIR     serve
+//	kvserver check DIR                   read everything, change nothing, say what is damaged
+//	kvserver dump DIR                    print the log, a JSON line for each record
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"slices"
+	"strings"
+	"syscall"
+
+	"github.com/urfave/cli/v2"
+)
+
+// Exit codes.
+const (
+	exitOK     = 0
+	exitFailed = 1 // could not run
+	exitUsage  = 2
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop) // a second signal ends the process at once
+	os.Exit(run(ctx, os.Args, os.Stdout, os.Stderr))
+}
+
+// usageError is a mistake in the command line.
+type usageError struct{ error }
+
+// exitError carries the exit code of a command that has said all there is to say.
+type exitError int
+
+func (e exitError) Error() string { return fmt.Sprintf("exit %d", int(e)) }
+
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	app := &cli.App{
+		Name:            "kvserver",
+		Usage:           "a key-value server with a write-ahead log, made to be measured",
+		UsageText:       "kvserver [serve] --mode memory|serialize|file|lsm --dir DIR [options]\nkvserver check DIR\nkvserver dump DIR",
+		Version:         version(),
+		HideHelpCommand: true,
+		Writer:          stdout,
+		ErrWriter:       stderr,
+		Commands:        []*cli.Command{serveCommand(stdout, stderr), checkCommand(stdout), dumpCommand(stdout)},
+		ExitErrHandler:  func(*cli.Context, error) {}, // exit codes are made below
+		OnUsageError:    onUsageError,
+	}
+	for _, c := range app.Commands {
+		c.OnUsageError = onUsageError
+		c.HideHelpCommand = true
+	}
+	err := app.RunContext(ctx, withCommand(app, args))
+	var usage usageError
+	var exit exitError
+	switch {
+	case err == nil:
+		return exitOK
+	case errors.As(err, &exit):
+		return int(exit)
+	case errors.As(err, &usage):
+		fmt.Fprintln(stderr, oneLine(err))
+		return exitUsage
+	}
+	fmt.Fprintln(stderr, oneLine(err))
+	return exitFailed
+}
+
+func onUsageError(_ *cli.Context, err error, _ bool) error {
+	return usageError{fmt.Errorf("%w (see kvserver --help)", err)}
+}
+
+// withCommand makes serve the command of an invocation that names none, and an unknown command an error of ours.
+func withCommand(app *cli.App, args []string) []string {
+	if len(args) == 1 || strings.HasPrefix(args[1], "-") && !slices.Contains([]string{"-h", "--help", "-help", "-v", "--version", "-version"}, args[1]) {
+		return slices.Insert(slices.Clone(args), 1, "serve")
+	}
+	app.Action = func(c *cli.Context) error {
+		return usageError{fmt.Errorf("unknown command %q: use serve, check or dump", c.Args().First())}
+	}
+	return args
+}
+
+// oneLine makes an error a line that begins with the program's name.
+func oneLine(err error) string {
+	text := strings.ReplaceAll(err.Error(), "\n", "; ")
+	if strings.HasPrefix(text, "kvserver: ") {
+		return text
+	}
+	return "kvserver: " + text
+}

@@ -1,0 +1,287 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"syscall"
+	"testing"
+
+	"go.uber.org/goleak"
+)
+
+// mainEnv makes the test binary the program itself.
+const mainEnv = "KVSERVER_TEST_MAIN"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(mainEnv) != "" {
+		main()
+	}
+	goleak.VerifyTestMain(m)
+}
+
+// invoke runs the program to its end.
+func invoke(t *testing.T, args ...string) (code int, stdout, stderr string) {
+	t.Helper()
+	var out, errs bytes.Buffer
+	code = run(t.Context(), append([]string{"kvserver"}, args...), &out, &errs)
+	return code, out.String(), errs.String()
+}
+
+func TestMistakesAreOneLineWithAHint(t *testing.T) {
+	dir := t.TempDir()
+	for _, tc := range []struct {
+		name string
+		args []string
+		code int
+		want []string
+	}{
+		{"an unknown command", []string{"frobnicate"}, 2, []string{`unknown command "frobnicate"`, "serve, check or dump"}},
+		{"an unknown flag", []string{"--frobnicate"}, 2, []string{"-frobnicate", "kvserver --help"}},
+		{"an unknown flag of a command", []string{"check", "--frobnicate", dir}, 2, []string{"-frobnicate"}},
+		{"no directory", nil, 2, []string{"give --dir DIR"}},
+		{"a directory without its flag", []string{"serve", dir}, 2, []string{"did you mean --dir " + dir}},
+		{"an unknown mode", []string{"--dir", dir, "--mode", "tape"}, 2, []string{"--mode", `"tape"`, "memory, serialize, file, lsm"}},
+		{"an unknown policy", []string{"--dir", dir, "--wal-sync", "never"}, 2, []string{"--wal-sync", `"never"`, "buffered, os, interval or always"}},
+		{"an unknown codec", []string{"--dir", dir, "--codec", "rar"}, 2, []string{"--codec", `"rar"`, "deflate"}},
+		{"a negative size", []string{"--dir", dir, "--max-value", "-1"}, 2, []string{"max-value", "negative"}},
+		{"no size", []string{"--dir", dir, "--max-value", "big"}, 2, []string{"max-value", `"big" is no size`, "256MiB"}},
+		{"a size of nothing", []string{"--dir", dir, "--max-key", "0"}, 2, []string{"--max-key is 0"}},
+		{"a size beyond all bounds", []string{"--dir", dir, "--max-value", "9999999TiB"}, 2, []string{"no size"}},
+		{"no clients", []string{"--dir", dir, "--max-clients", "0"}, 2, []string{"--max-clients is 0"}},
+		{"a negative duration", []string{"--dir", dir, "--idle-timeout", "-1s"}, 2, []string{"--idle-timeout is -1s"}},
+		{"no address", []string{"--dir", dir, "--addr", "nowhere"}, 2, []string{`--addr "nowhere"`, "HOST:PORT"}},
+		{"an open address without a password", []string{"--dir", dir, "--addr", "0.0.0.0:0"}, 2, []string{"--password", "--insecure"}},
+		{"every address without a password", []string{"--dir", dir, "--addr", ":0"}, 2, []string{"--password"}},
+		{"somebody else's directory", []string{"--dir", "/proc"}, 1, []string{"/proc is not empty"}},
+		{"a directory that cannot be made", []string{"--dir", "/proc/nope"}, 1, []string{"/proc/nope"}},
+		{"check without a directory", []string{"check"}, 2, []string{"check takes one data directory"}},
+		{"check of no data directory", []string{"check", dir}, 2, []string{"FORMAT"}},
+		{"dump of no data directory", []string{"dump", dir}, 1, []string{"FORMAT"}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			code, stdout, stderr := invoke(t, tc.args...)
+			if code != tc.code || stdout != "" || strings.Count(stderr, "\n") != 1 || !strings.HasPrefix(stderr, "kvserver: ") {
+				t.Errorf("exit %d, stdout %q, stderr %q; want exit %d and one line on stderr", code, stdout, stderr, tc.code)
+			}
+			for _, want := range tc.want {
+				if !strings.Contains(stderr, want) {
+					t.Errorf("%q does not say %q", stderr, want)
+				}
+			}
+		})
+	}
+}
+
+func TestHelpAndVersion(t *testing.T) {
+	for _, arg := range []string{"--help", "-h"} {
+		if code, out, errs := invoke(t, arg); code != 0 || !strings.Contains(out, "kvserver check DIR") || errs != "" {
+			t.Errorf("%s: exit %d, %q, %q", arg, code, out, errs)
+		}
+	}
+	if code, out, _ := invoke(t, "serve", "--help"); code != 0 || !strings.Contains(out, "--wal-sync") {
+		t.Errorf("serve --help: exit %d, %q", code, out)
+	}
+	if code, out, _ := invoke(t, "--version"); code != 0 || !strings.HasPrefix(out, "kvserver version ") {
+		t.Errorf("--version: exit %d, %q", code, out)
+	}
+}
+
+// running is a server that serves in this process.
+type running struct {
+	ready  ready
+	cancel context.CancelFunc
+	code   chan int
+	stderr *bytes.Buffer
+}
+
+func start(t *testing.T, args ...string) *running {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	r := &running{cancel: cancel, code: make(chan int, 1), stderr: new(bytes.Buffer)}
+	out, in := io.Pipe()
+	go func() {
+		r.code <- run(ctx, append([]string{"kvserver"}, args...), in, r.stderr)
+		in.Close()
+	}()
+	if err := json.NewDecoder(out).Decode(&r.ready); err != nil {
+		cancel()
+		t.Fatalf("no ready line: %v; exit %d, stderr %q", err, <-r.code, r.stderr)
+	}
+	return r
+}
+
+// stop ends the server as a signal would, and returns what it said.
+func (r *running) stop(t *testing.T) string {
+	t.Helper()
+	r.cancel()
+	if code := <-r.code; code != 0 {
+		t.Errorf("exit %d, want 0; stderr %q", code, r.stderr)
+	}
+	return r.stderr.String()
+}
+
+// do sends lines and returns as many lines of the replies.
+func do(t *testing.T, addr string, n int, lines ...string) []string {
+	t.Helper()
+	nc, err := net.Dial("tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	if _, err := io.WriteString(nc, strings.Join(lines, "\r\n")+"\r\n"); err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for r := bufio.NewReader(nc); len(got) < n; {
+		line, err := r.ReadString('\n')
+		if err != nil {
+			t.Fatalf("%v after %q", err, got)
+		}
+		got = append(got, strings.TrimSuffix(line, "\r\n"))
+	}
+	return got
+}
+
+func TestServeCheckAndDump(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "data")
+	srv := start(t, "--mode", "memory", "--dir", dir, "--addr", "127.0.0.1:0", "--run-id", "r1", "--segment-bytes", "1MiB")
+	want := ready{Ready: true, Addr: srv.ready.Addr, PID: os.Getpid(), Mode: "memory", Go: runtime.Version(), RunID: "r1"}
+	if srv.ready != want || !strings.HasPrefix(srv.ready.Addr, "127.0.0.1:") {
+		t.Errorf("ready line %+v, want %+v", srv.ready, want)
+	}
+	if got := do(t, srv.ready.Addr, 3, "SET k v", `SET "\xff" "\x00a"`, "MSET a 1 b 2"); strings.Join(got, " ") != "+OK +OK +OK" {
+		t.Errorf("got %q", got)
+	}
+
+	code, _, stderr := invoke(t, "serve", "--dir", filepath.Join(t.TempDir(), "other"), "--addr", srv.ready.Addr)
+	if code != 1 || !strings.Contains(stderr, srv.ready.Addr+" is in use") {
+		t.Errorf("a busy port: exit %d, %q", code, stderr)
+	}
+	code, _, stderr = invoke(t, "--dir", dir)
+	if code != 1 || !strings.Contains(stderr, "is in use") || !strings.Contains(stderr, fmt.Sprint("process ", os.Getpid())) {
+		t.Errorf("a busy directory: exit %d, %q", code, stderr)
+	}
+	srv.stop(t)
+
+	code, stdout, stderr := invoke(t, "check", dir)
+	if code != 0 || !strings.Contains(stdout, "0000000001.wal: clean, 3 records") {
+		t.Errorf("check: exit %d, %q, %q", code, stdout, stderr)
+	}
+	code, stdout, _ = invoke(t, "dump", dir)
+	lines := strings.Split(stdout, "\n")
+	if code != 0 || len(lines) != 4 || !strings.Contains(lines[0], `"entries":[{"op":"set","key":"k","value":"v"}]`) ||
+		!strings.Contains(lines[1], `{"op":"set","key_base64":"/w==","value":"\u0000a"}`) ||
+		!strings.Contains(lines[2], `[{"op":"set","key":"a","value":"1"},{"op":"set","key":"b","value":"2"}]`) {
+		t.Errorf("dump: exit %d, %q", code, stdout)
+	}
+
+	srv = start(t, "--dir", dir, "--addr", "127.0.0.1:0")
+	if got := do(t, srv.ready.Addr, 2, "GET k"); got[1] != "v" {
+		t.Errorf("after a restart: %q", got)
+	}
+	if said := srv.stop(t); !strings.Contains(said, "replayed 3 records, ") {
+		t.Errorf("stderr %q", said)
+	}
+
+	segment := filepath.Join(dir, "wal", "0000000001.wal")
+	data, err := os.ReadFile(segment)
+	if err != nil {
+		t.Fatal(err)
+	}
+	data[40] ^= 1
+	if err := os.WriteFile(segment, data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	code, stdout, _ = invoke(t, "check", dir)
+	if code != 2 || !strings.Contains(stdout, "0000000001.wal: corrupt") || !strings.Contains(stdout, "first damage at offset") {
+		t.Errorf("check of damage: exit %d, %q", code, stdout)
+	}
+	code, _, stderr = invoke(t, "--dir", dir)
+	if code != 1 || !strings.Contains(stderr, segment) || !strings.Contains(stderr, "offset") || strings.Count(stderr, "\n") != 1 {
+		t.Errorf("serving damage: exit %d, %q", code, stderr)
+	}
+}
+
+func TestShutdownCommandEndsTheProgram(t *testing.T) {
+	srv := start(t, "--dir", t.TempDir(), "--addr", "127.0.0.1:0")
+	nc, err := net.Dial("tcp", srv.ready.Addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	if _, err := io.WriteString(nc, "SHUTDOWN\r\n"); err != nil {
+		t.Fatal(err)
+	}
+	if code := <-srv.code; code != 0 {
+		t.Errorf("exit %d; stderr %q", code, srv.stderr)
+	}
+	srv.cancel()
+}
+
+// Even what the least safe policy has acknowledged survives a signal that asks the process to end.
+func TestSignalsEndTheProgramInOrder(t *testing.T) {
+	for _, sig := range []os.Signal{syscall.SIGTERM, os.Interrupt} {
+		t.Run(sig.String(), func(t *testing.T) {
+			dir := t.TempDir()
+			cmd := exec.Command(os.Args[0], "--dir", dir, "--addr", "127.0.0.1:0", "--wal-sync", "buffered")
+			cmd.Env = append(os.Environ(), mainEnv+"=1")
+			cmd.Stderr = os.Stderr
+			out, err := cmd.StdoutPipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = cmd.Process.Kill() })
+			var r ready
+			if err := json.NewDecoder(out).Decode(&r); err != nil {
+				t.Fatal(err)
+			}
+			if r.PID != cmd.Process.Pid {
+				t.Errorf("ready line says pid %d, it is %d", r.PID, cmd.Process.Pid)
+			}
+			do(t, r.Addr, 1, "SET k v")
+			if err := cmd.Process.Signal(sig); err != nil {
+				t.Fatal(err)
+			}
+			if err := cmd.Wait(); err != nil {
+				t.Fatalf("%v, want exit 0", err)
+			}
+			srv := start(t, "--dir", dir, "--addr", "127.0.0.1:0")
+			if got := do(t, srv.ready.Addr, 2, "GET k"); got[1] != "v" {
+				t.Errorf("got %q", got)
+			}
+			srv.stop(t)
+		})
+	}
+}
+
+func TestSizes(t *testing.T) {
+	for text, want := range map[string]int64{"0": 0, "1": 1, "1024": 1024, "64KiB": 64 << 10, "64kb": 64 << 10, "2 MiB": 2 << 20, "3g": 3 << 30, "1TiB": 1 << 40, "7B": 7} {
+		var b byteSize
+		if err := b.Set(text); err != nil || int64(b) != want {
+			t.Errorf("%q: got %d, %v; want %d", text, b, err, want)
+		}
+	}
+	for _, text := range []string{"", "x", "1.5GiB", "-1", "KiB", "1KiBKiB", "99999999999999999999", "8388608TiB"} {
+		if err := new(byteSize).Set(text); err == nil {
+			t.Errorf("%q is taken for a size", text)
+		}
+	}
+	for v, want := range map[byteSize]string{0: "0", 1: "1", 1024: "1KiB", 256 << 20: "256MiB", 1<<20 + 1: "1048577"} {
+		if got := v.String(); got != want {
+			t.Errorf("%d prints as %s, want %s", int64(v), got, want)
+		}
+	}
+}

@@ -1,0 +1,173 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"runtime"
+	"syscall"
+	"time"
+
+	"github.com/urfave/cli/v2"
+
+	"kvmark/kvserver"
+	"kvmark/storage"
+	"kvmark/storage/serialize/codec"
+	"kvmark/wal"
+)
+
+// drainTimeout is how long connections have to answer what they have read once the server has been told to end.
+const drainTimeout = 5 * time.Second
+
+// ready is the line on stdout that says that connections are accepted. Scripts and kvmark read it.
+type ready struct {
+	Ready bool   `json:"ready"`
+	Addr  string `json:"addr"`
+	PID   int    `json:"pid"`
+	Mode  string `json:"mode"`
+	Go    string `json:"go"`
+	RunID string `json:"run_id"`
+}
+
+func serveCommand(stdout, stderr io.Writer) *cli.Command {
+	return &cli.Command{
+		Name:      "serve",
+		Usage:     "serve a data directory (the default command)",
+		UsageText: "kvserver [serve] --mode memory|serialize|file|lsm --dir DIR [options]",
+		Flags: []cli.Flag{
+			&cli.StringFlag{Name: "mode", Value: string(storage.Memory), Usage: "how values are kept: memory, serialize, file or lsm"},
+			&cli.StringFlag{Name: "dir", Usage: "data `DIR`ectory, made if it is missing"},
+			&cli.StringFlag{Name: "addr", Value: "127.0.0.1:7379", Usage: "`HOST:PORT` to listen on; port 0 takes a free one"},
+			&cli.StringFlag{Name: "wal-sync", Value: wal.Interval.String(), Usage: "when a write counts as done: buffered (in memory), os (written), interval (written, synced every --sync-every), always (synced)"},
+			&cli.DurationFlag{Name: "sync-every", Value: time.Second, Usage: "time between syncs of --wal-sync interval"},
+			sizeFlag("segment-bytes", 256<<20, "size of one file of the log"),
+			sizeFlag("checkpoint-bytes", 1<<30, "size of the log at which a checkpoint is made, once it is also twice the data; 0 = never"),
+			sizeFlag("min-free", 0, "refuse writes while the disk has less free space; 0 = do not look"),
+			&cli.StringFlag{Name: "codec", Value: "deflate", Usage: "serialize: compression of a bucket: deflate, zlib, zip, zstd, s2 or none"},
+			&cli.IntFlag{Name: "level", Usage: "serialize: level of the codec; 0 = its default"},
+			&cli.IntFlag{Name: "bucket-entries", Value: 8, Usage: "serialize: mean number of entries in a bucket"},
+			&cli.StringFlag{Name: "password", EnvVars: []string{"KVMARK_PASSWORD"}, Usage: "`PASSWORD` that clients must give"},
+			&cli.BoolFlag{Name: "insecure", Usage: "listen on an address that others can reach without a password"},
+			&cli.IntFlag{Name: "max-clients", Value: 10_000, Usage: "number of connections at a time"},
+			sizeFlag("max-key", 64<<10, "longest key"),
+			sizeFlag("max-value", 64<<20, "longest value"),
+			&cli.IntFlag{Name: "max-args", Value: 1 << 20, Usage: "most arguments of one command"},
+			&cli.DurationFlag{Name: "idle-timeout", Usage: "close a connection that sends nothing for so long; 0 = never"},
+			&cli.DurationFlag{Name: "write-timeout", Value: time.Minute, Usage: "close a connection that takes nothing for so long"},
+			&cli.StringFlag{Name: "run-id", Usage: "name of this run in INFO and the ready line; random if not given"},
+		},
+		Action: func(c *cli.Context) error { return serve(c, stdout, stderr) },
+	}
+}
+
+func serve(c *cli.Context, stdout, stderr io.Writer) error {
+	o, err := options(c)
+	if err != nil {
+		return usageError{err}
+	}
+	addr, err := listenAddr(c.String("addr"), o.Password != "" || c.Bool("insecure"))
+	if err != nil {
+		return usageError{err}
+	}
+	o.Logf = func(format string, args ...any) { fmt.Fprintf(stderr, format+"\n", args...) }
+	srv, err := kvserver.Open(o)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(stderr, "kvserver: %s\n", srv.Replayed())
+	err = listenAndServe(c.Context, srv, addr, ready{Mode: string(o.Mode)}, stdout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.Context), drainTimeout)
+	defer cancel()
+	return errors.Join(err, srv.Shutdown(ctx))
+}
+
+func listenAndServe(ctx context.Context, srv *kvserver.Server, addr *net.TCPAddr, r ready, stdout io.Writer) error {
+	ln, err := net.ListenTCP("tcp", addr)
+	if errors.Is(err, syscall.EADDRINUSE) {
+		return fmt.Errorf("address %s is in use by another program; stop it or give another --addr", addr)
+	}
+	if err != nil {
+		return fmt.Errorf("listen on %s: %w", addr, err)
+	}
+	r.Ready, r.Addr, r.PID, r.Go, r.RunID = true, ln.Addr().String(), os.Getpid(), runtime.Version(), srv.RunID()
+	line, err := json.Marshal(r)
+	if err == nil {
+		_, err = fmt.Fprintf(stdout, "%s\n", line)
+	}
+	if err != nil {
+		return errors.Join(fmt.Errorf("write the ready line: %w", err), ln.Close())
+	}
+	if err := srv.Serve(ctx, ln); !errors.Is(err, kvserver.ErrServerClosed) {
+		return err
+	}
+	return nil
+}
+
+// options reads the flags.
+func options(c *cli.Context) (kvserver.Options, error) {
+	var o kvserver.Options
+	if c.Args().Present() {
+		return o, fmt.Errorf("serve takes no argument, but there is %q; did you mean --dir %s?", c.Args().First(), c.Args().First())
+	}
+	if c.String("dir") == "" {
+		return o, errors.New("no data directory: give --dir DIR")
+	}
+	mode, err := storage.ParseMode(c.String("mode"))
+	if err != nil {
+		return o, fmt.Errorf("--mode: %w", err)
+	}
+	policy, err := wal.ParsePolicy(c.String("wal-sync"))
+	if err != nil {
+		return o, fmt.Errorf("--wal-sync: %w", err)
+	}
+	if _, err := codec.New(c.String("codec"), c.Int("level")); err != nil {
+		return o, fmt.Errorf("--codec, --level: %w", err)
+	}
+	for _, name := range []string{"bucket-entries", "max-clients", "max-args"} {
+		if c.Int(name) < 1 {
+			return o, fmt.Errorf("--%s is %d; it must be at least 1", name, c.Int(name))
+		}
+	}
+	for _, name := range []string{"sync-every", "write-timeout"} {
+		if c.Duration(name) < time.Millisecond {
+			return o, fmt.Errorf("--%s is %v; it must be at least 1ms", name, c.Duration(name))
+		}
+	}
+	if c.Duration("idle-timeout") < 0 {
+		return o, fmt.Errorf("--idle-timeout is %v; it must not be negative", c.Duration("idle-timeout"))
+	}
+	for _, name := range []string{"segment-bytes", "max-key", "max-value"} {
+		if size(c, name) < 1 {
+			return o, fmt.Errorf("--%s is %d; it must be at least 1", name, size(c, name))
+		}
+	}
+	checkpoint := size(c, "checkpoint-bytes")
+	if checkpoint == 0 {
+		checkpoint = -1
+	}
+	return kvserver.Options{
+		Dir: c.String("dir"), Mode: mode, Codec: c.String("codec"), Level: c.Int("level"), BucketEntries: c.Int("bucket-entries"),
+		WALPolicy: policy, SegmentBytes: size(c, "segment-bytes"), SyncEvery: c.Duration("sync-every"),
+		CheckpointBytes: checkpoint, MinFree: size(c, "min-free"),
+		Password: c.String("password"), MaxClients: c.Int("max-clients"), RunID: c.String("run-id"),
+		MaxKey: int(size(c, "max-key")), MaxValue: int(size(c, "max-value")), MaxArgs: c.Int("max-args"),
+		IdleTimeout: c.Duration("idle-timeout"), WriteTimeout: c.Duration("write-timeout"),
+		Version: version(),
+	}, nil
+}
+
+// listenAddr resolves the address to listen on. One that other machines can reach needs a password.
+func listenAddr(text string, guarded bool) (*net.TCPAddr, error) {
+	addr, err := net.ResolveTCPAddr("tcp", text)
+	if err != nil {
+		return nil, fmt.Errorf("--addr %q: %w; want HOST:PORT", text, err)
+	}
+	if !addr.IP.IsLoopback() && !guarded {
+		return nil, fmt.Errorf("--addr %s can be reached from other machines; give --password (or --insecure to serve anybody)", text)
+	}
+	return addr, nil
+}

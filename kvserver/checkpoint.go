@@ -1,0 +1,363 @@
+package kvserver
+
+import (
+	"bufio"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"kvmark/wal"
+	"kvmark/wal/entry"
+)
+
+// A checkpoint is a state of the store from which a start replays only the log's newer segments. The file is named
+// checkpoint/NNNNNNNNNN after the first segment to replay over it, in ten digits, and is made beside the load:
+//
+//	rotate the log              -> segment N: everything before is synced
+//	lock each stripe once          what is logged before N is in the store, too
+//	write NNNNNNNNNN.tmp           what the store emits, then the keys' ends
+//	sync the log                   the state may include records of N that were not synced yet
+//	sync and rename the file, sync the directory
+//	let go of what only older checkpoints need: the store's files, older checkpoints, the log before N
+//
+// Operations that run meanwhile are in the state or not; replaying N makes them so, since all of them are absolute.
+// A start takes the newest checkpoint there is. All integers are little-endian, checksums CRC-32C:
+//
+//	+-------------+-------+-------+-----+-----------+
+//	| "kvmckpt1"  | frame | frame | ... | end frame |
+//	+-------------+-------+-------+-----+-----------+
+//
+//	frame  +--------------+-----------+------------+------------------+
+//	       | checksum (4) | kind (1)  | length (4) | payload          |
+//	       +--------------+-----------+------------+------------------+
+//	         of the frame's offset in the file (8), kind, length, payload
+//
+//	kind 1: a record of the store    kind 2: entries of the log's format, for the keys' ends
+//	kind 3: the end; payload: number of frames before it (8)
+//
+// These are part of the disk format and must not change.
+const (
+	checkpointMagic = "kvmckpt1"
+	frameStore      = 1
+	frameEnds       = 2
+	frameEnd        = 3
+	frameHeader     = 4 + 1 + 4
+)
+
+func castagnoli() *crc32.Table { return crc32.MakeTable(crc32.Castagnoli) } // made once by the library
+
+func frameSum(offset int64, header, payload []byte) uint32 {
+	var at [8]byte
+	binary.LittleEndian.PutUint64(at[:], uint64(offset))
+	sum := crc32.Update(0, castagnoli(), at[:])
+	sum = crc32.Update(sum, castagnoli(), header[4:])
+	return crc32.Update(sum, castagnoli(), payload)
+}
+
+// checkpointWriter writes frames.
+type checkpointWriter struct {
+	w      *bufio.Writer
+	offset int64
+	frames uint64
+}
+
+func (c *checkpointWriter) frame(kind byte, payload []byte) error {
+	if len(payload) > 1<<31-1 {
+		return fmt.Errorf("kvserver: checkpoint record of %d bytes", len(payload))
+	}
+	var header [frameHeader]byte
+	header[4] = kind
+	binary.LittleEndian.PutUint32(header[5:], uint32(len(payload)))
+	binary.LittleEndian.PutUint32(header[:], frameSum(c.offset, header[:], payload))
+	if _, err := c.w.Write(header[:]); err != nil {
+		return err
+	}
+	if _, err := c.w.Write(payload); err != nil {
+		return err
+	}
+	c.offset += frameHeader + int64(len(payload))
+	c.frames++
+	return nil
+}
+
+// sequential writes one piece behind the other. A vfs.File's Write may change the bytes that it is given, which here can
+// be the store's own; WriteAt may not.
+type sequential struct {
+	file   vfs.File
+	offset int64
+}
+
+func (s *sequential) Write(b []byte) (int, error) {
+	n, err := s.file.WriteAt(b, s.offset)
+	s.offset += int64(n)
+	return n, err
+}
+
+// readCheckpoint calls fn for the frames of a checkpoint, in order, and returns their number. The payload is valid during
+// the call. Damage is a [wal.CorruptionError].
+func readCheckpoint(fs vfs.FS, path string, fn func(kind byte, payload []byte) error) (frames, size int64, err error) {
+	f, err := fs.Open(path)
+	if err != nil {
+		return 0, 0, fmt.Errorf("kvserver: %w", err)
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	info, err := f.Stat()
+	if err != nil {
+		return 0, 0, fmt.Errorf("kvserver: %w", err)
+	}
+	size = info.Size()
+	r := bufio.NewReaderSize(f, 1<<20)
+	offset := int64(len(checkpointMagic))
+	damaged := func(format string, args ...any) (int64, int64, error) {
+		return frames, size, &wal.CorruptionError{Path: path, Offset: offset, Err: fmt.Errorf(format, args...)}
+	}
+	magic := make([]byte, len(checkpointMagic))
+	if _, err := io.ReadFull(r, magic); err != nil || string(magic) != checkpointMagic {
+		offset = 0
+		return damaged("checkpoint begins with %q, not %q", magic, checkpointMagic)
+	}
+	var payload []byte
+	for {
+		var header [frameHeader]byte
+		if _, err := io.ReadFull(r, header[:]); err != nil {
+			return damaged("checkpoint has no end: %w", err)
+		}
+		length := int64(binary.LittleEndian.Uint32(header[5:]))
+		if length > size-offset-frameHeader {
+			return damaged("frame of %d bytes, %d are left in the file", length, size-offset-frameHeader)
+		}
+		payload = slices.Grow(payload[:0], int(length))[:length]
+		if _, err := io.ReadFull(r, payload); err != nil {
+			return damaged("%w", err)
+		}
+		if got, want := frameSum(offset, header[:], payload), binary.LittleEndian.Uint32(header[:]); got != want {
+			return damaged("checksum is %#08x, not %#08x", got, want)
+		}
+		if header[4] == frameEnd {
+			if length != 8 || binary.LittleEndian.Uint64(payload) != uint64(frames) {
+				return damaged("the end counts %x frames, %d were read", payload, frames)
+			}
+			if offset+frameHeader+length != size {
+				return damaged("%d bytes behind the end", size-offset-frameHeader-length)
+			}
+			return frames, size, nil
+		}
+		if err := fn(header[4], payload); err != nil {
+			return frames, size, fmt.Errorf("kvserver: %s: frame at offset %d: %w", path, offset, err)
+		}
+		offset += frameHeader + length
+		frames++
+	}
+}
+
+// listCheckpoints returns the numbers of the checkpoints in ascending order, and the names of files that are incomplete.
+func listCheckpoints(fs vfs.FS, dir string) (numbers []uint64, incomplete []string, err error) {
+	names, err := fs.List(dir)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, nil, nil
+	}
+	if err != nil {
+		return nil, nil, fmt.Errorf("kvserver: %w", err)
+	}
+	for _, name := range names {
+		if strings.HasSuffix(name, tmpSuffix) {
+			incomplete = append(incomplete, name)
+			continue
+		}
+		if n, err := strconv.ParseUint(name, 10, 64); err == nil && name == checkpointFile(n) {
+			numbers = append(numbers, n)
+		}
+	}
+	slices.Sort(numbers)
+	return numbers, incomplete, nil
+}
+
+func checkpointFile(segment uint64) string { return fmt.Sprintf("%010d", segment) }
+
+// restoreCheckpoint brings the store to the newest checkpoint's state. It returns the first segment to replay, 0 for all.
+func (srv *Server) restoreCheckpoint() (first uint64, err error) {
+	fs, dir := srv.opts.FS, srv.opts.FS.PathJoin(srv.opts.Dir, checkpointName)
+	numbers, incomplete, err := listCheckpoints(fs, dir)
+	if err != nil {
+		return 0, err
+	}
+	for _, name := range incomplete {
+		if err := fs.Remove(fs.PathJoin(dir, name)); err != nil {
+			return 0, fmt.Errorf("kvserver: remove an unfinished checkpoint: %w", err)
+		}
+	}
+	if len(numbers) == 0 {
+		return 0, nil
+	}
+	first = numbers[len(numbers)-1]
+	srv.replayed.CheckpointRecords, srv.replayed.CheckpointBytes, err = readCheckpoint(fs, fs.PathJoin(dir, checkpointFile(first)), func(kind byte, payload []byte) error {
+		switch kind {
+		case frameStore:
+			return srv.db.store.Restore(payload)
+		case frameEnds:
+			return entry.Decode(payload, srv.db.applyFn)
+		}
+		return fmt.Errorf("unknown kind %d", kind)
+	})
+	return first, err
+}
+
+// checkpointStats is what INFO says of checkpoints.
+type checkpointStats struct {
+	count, nanos, bytes atomic.Int64 // since the start; bytes of the last one
+	running             atomic.Bool
+}
+
+// checkpointWhenDue is the goroutine that makes checkpoints: whenever the log is longer than asked for, and than twice the
+// data, so that neither the disk nor the time of a start grows with the number of writes.
+func (srv *Server) checkpointWhenDue() {
+	ticker := time.NewTicker(time.Second)
+	defer ticker.Stop()
+	var notBefore time.Time
+	for {
+		select {
+		case <-srv.quit:
+			return
+		case <-ticker.C:
+		}
+		size := srv.db.log.Stats().DiskBytes
+		if size < srv.opts.CheckpointBytes || time.Now().Before(notBefore) || srv.db.failed.Load() != nil {
+			continue
+		}
+		if st := srv.db.store.Stats(); size < 2*(st.KeyBytes+st.ValueBytes) {
+			continue
+		}
+		if err := srv.Checkpoint(); err != nil && !errors.Is(err, ErrServerClosed) {
+			notBefore = time.Now().Add(time.Minute)
+			srv.opts.Logf("kvserver: checkpoint: %v; the log is kept, next try in a minute", err)
+		}
+	}
+}
+
+// Checkpoint makes a checkpoint beside the load and lets the older part of the log go. It must not run twice at a time.
+func (srv *Server) Checkpoint() (err error) {
+	srv.checkpoints.running.Store(true)
+	defer srv.checkpoints.running.Store(false)
+	start := time.Now()
+	fs, dir := srv.opts.FS, srv.opts.FS.PathJoin(srv.opts.Dir, checkpointName)
+	if err := fs.MkdirAll(dir, 0o700); err != nil {
+		return fmt.Errorf("kvserver: %w", err)
+	}
+	if err := syncDir(fs, srv.opts.Dir); err != nil {
+		return err
+	}
+	segment, err := srv.db.log.Rotate()
+	if err != nil {
+		return err
+	}
+	srv.db.settle()
+	path := fs.PathJoin(dir, checkpointFile(segment))
+	committed, size, err := srv.writeCheckpoint(path + tmpSuffix)
+	if err != nil {
+		return errors.Join(err, ignoreMissing(fs.Remove(path+tmpSuffix)))
+	}
+	if err := fs.Rename(path+tmpSuffix, path); err != nil {
+		return fmt.Errorf("kvserver: %w", err)
+	}
+	if err := syncDir(fs, dir); err != nil {
+		return err
+	}
+	if err := committed(); err != nil {
+		return err
+	}
+	numbers, _, err := listCheckpoints(fs, dir)
+	if err != nil {
+		return err
+	}
+	for _, n := range numbers {
+		if n < segment {
+			if err := fs.Remove(fs.PathJoin(dir, checkpointFile(n))); err != nil {
+				return fmt.Errorf("kvserver: %w", err)
+			}
+		}
+	}
+	if err := srv.db.log.RemoveBefore(segment); err != nil {
+		return err
+	}
+	srv.checkpoints.count.Add(1)
+	srv.checkpoints.nanos.Add(int64(time.Since(start)))
+	srv.checkpoints.bytes.Store(size)
+	return nil
+}
+
+func ignoreMissing(err error) error {
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	return err
+}
+
+// writeCheckpoint writes and syncs the state.
+func (srv *Server) writeCheckpoint(path string) (committed func() error, size int64, err error) {
+	f, err := srv.opts.FS.Create(path, vfs.WriteCategoryUnspecified)
+	if err != nil {
+		return nil, 0, fmt.Errorf("kvserver: %w", err)
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	w := checkpointWriter{w: bufio.NewWriterSize(&sequential{file: f}, 1<<20)}
+	n, err := w.w.WriteString(checkpointMagic)
+	if err != nil {
+		return nil, 0, fmt.Errorf("kvserver: %w", err)
+	}
+	w.offset = int64(n)
+	committed, err = srv.db.store.Checkpoint(func(rec []byte) error {
+		select {
+		case <-srv.quit:
+			return ErrServerClosed
+		default:
+			return w.frame(frameStore, rec)
+		}
+	})
+	if err != nil {
+		return nil, 0, err
+	}
+	if err := srv.db.eachEnds(func(payload []byte) error { return w.frame(frameEnds, payload) }); err != nil {
+		return nil, 0, fmt.Errorf("kvserver: %w", err)
+	}
+	if err := w.frame(frameEnd, binary.LittleEndian.AppendUint64(nil, w.frames)); err != nil {
+		return nil, 0, fmt.Errorf("kvserver: %w", err)
+	}
+	if err := srv.db.log.Sync(); err != nil {
+		return nil, 0, err
+	}
+	if err := errors.Join(w.w.Flush(), f.Sync()); err != nil {
+		return nil, 0, fmt.Errorf("kvserver: %w", err)
+	}
+	return committed, w.offset, nil
+}
+
+// eachEnds emits the keys' ends as groups of entries, a stripe at a time.
+func (d *db) eachEnds(emit func(payload []byte) error) error {
+	var payload []byte
+	for i := range d.stripes {
+		st := &d.stripes[i]
+		payload = payload[:0]
+		st.ttlMu.RLock()
+		for key, at := range st.ttl {
+			payload = entry.Append(payload, entry.Entry{Op: entry.Expire, Key: []byte(key), ExpireAt: at})
+		}
+		st.ttlMu.RUnlock()
+		if len(payload) == 0 {
+			continue
+		}
+		if err := emit(payload); err != nil {
+			return err
+		}
+	}
+	return nil
+}

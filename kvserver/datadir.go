@@ -1,0 +1,216 @@
+package kvserver
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"kvmark/storage"
+)
+
+// A data directory:
+//
+//	LOCK         held by the kernel for as long as a server has the directory open; its content means nothing
+//	PID          process id of the server that opened it last, for the text of an error only
+//	FORMAT       what the directory is; written last when it is made
+//	wal/         segments of the log
+//	checkpoint/  states of the store from which a start need not replay the whole log
+//	values/      the file mode's values
+//	lsm/         the lsm mode's tables
+const (
+	lockName       = "LOCK"
+	pidName        = "PID"
+	formatName     = "FORMAT"
+	walName        = "wal"
+	checkpointName = "checkpoint"
+	tmpSuffix      = ".tmp"
+)
+
+// FORMAT is text, and part of the disk format:
+//
+//	kvmark data directory
+//	version 1
+//	mode memory
+const (
+	formatTitle   = "kvmark data directory"
+	formatVersion = 1
+)
+
+// ErrInUse is returned when another server has the data directory open.
+var ErrInUse = errors.New("data directory is in use")
+
+// Format is what a data directory says of itself.
+type Format struct {
+	Version int
+	Mode    storage.Mode
+}
+
+// ReadFormat reads the FORMAT file of a data directory. The error is fs.ErrNotExist (wrapped) where there is none.
+func ReadFormat(fs vfs.FS, dir string) (Format, error) {
+	var f Format
+	path := fs.PathJoin(dir, formatName)
+	text, err := readSmall(fs, path)
+	if err != nil {
+		return f, fmt.Errorf("kvserver: %w", err)
+	}
+	lines := strings.Split(strings.TrimSuffix(text, "\n"), "\n")
+	if lines[0] != formatTitle {
+		return f, fmt.Errorf("kvserver: %s begins with %.40q, not %q: not a data directory of kvserver", path, lines[0], formatTitle)
+	}
+	for _, line := range lines[1:] {
+		name, value, _ := strings.Cut(line, " ")
+		switch name {
+		case "version":
+			if f.Version, err = strconv.Atoi(value); err != nil {
+				return f, fmt.Errorf("kvserver: %s: version %.40q is no number", path, value)
+			}
+		case "mode":
+			f.Mode = storage.Mode(value)
+		}
+	}
+	if f.Version != formatVersion {
+		return f, fmt.Errorf("kvserver: %s has version %d; this program reads version %d", path, f.Version, formatVersion)
+	}
+	if _, err := storage.ParseMode(string(f.Mode)); err != nil {
+		return f, fmt.Errorf("kvserver: %s: %w", path, err)
+	}
+	return f, nil
+}
+
+// openDir makes dir a data directory of the given mode if it is missing or empty, checks that it is one otherwise, and
+// locks it until the returned closer is closed. Nothing is changed in a directory that is not ours.
+func openDir(fs vfs.FS, dir string, mode storage.Mode) (io.Closer, error) {
+	if info, err := fs.Stat(dir); err == nil && !info.IsDir() {
+		return nil, fmt.Errorf("kvserver: data directory %s is a file; give --dir a directory", dir)
+	} else if errors.Is(err, os.ErrNotExist) {
+		if err := fs.MkdirAll(dir, 0o700); err != nil {
+			return nil, fmt.Errorf("kvserver: make data directory: %w", err)
+		}
+		if err := syncDir(fs, fs.PathDir(dir)); err != nil {
+			return nil, err
+		}
+	} else if err != nil {
+		return nil, fmt.Errorf("kvserver: data directory: %w", err)
+	}
+	if err := checkOurs(fs, dir, mode); err != nil {
+		return nil, err
+	}
+	lock, err := fs.Lock(fs.PathJoin(dir, lockName))
+	if err != nil {
+		if errors.Is(err, os.ErrPermission) && !isLocked(err) || errors.Is(err, errReadOnly) {
+			return nil, fmt.Errorf("kvserver: data directory %s is not writable: %w", dir, err)
+		}
+		pid, _ := readSmall(fs, fs.PathJoin(dir, pidName))
+		if pid = strings.TrimSpace(pid); pid == "" {
+			pid = "unknown"
+		}
+		return nil, fmt.Errorf("kvserver: %w: %s (last opened by process %s; lock: %v); stop that server or give another --dir", ErrInUse, dir, pid, err)
+	}
+	if err := claim(fs, dir, mode); err != nil {
+		return nil, errors.Join(err, lock.Close())
+	}
+	return lock, nil
+}
+
+// checkOurs refuses a directory that holds something else than our data.
+func checkOurs(fs vfs.FS, dir string, mode storage.Mode) error {
+	names, err := fs.List(dir)
+	if err != nil {
+		return fmt.Errorf("kvserver: data directory: %w", err)
+	}
+	if slices.Contains(names, formatName) {
+		f, err := ReadFormat(fs, dir)
+		if err == nil && f.Mode != mode {
+			err = fmt.Errorf("kvserver: data directory %s holds mode %s, not %s; use --mode %s or another --dir", dir, f.Mode, mode, f.Mode)
+		}
+		return err
+	}
+	for _, name := range names {
+		// What a start that was interrupted before it wrote FORMAT leaves behind, and what a file system puts into its root.
+		if !slices.Contains([]string{lockName, pidName, pidName + tmpSuffix, formatName + tmpSuffix, "lost+found"}, name) {
+			return fmt.Errorf("kvserver: directory %s is not empty and not a data directory (it holds %q but no %s); give another --dir", dir, name, formatName)
+		}
+	}
+	return nil
+}
+
+// claim writes down who has the directory, and what it is. The lock is held.
+func claim(fs vfs.FS, dir string, mode storage.Mode) error {
+	if err := checkOurs(fs, dir, mode); err != nil { // again: somebody else may have made it just before
+		return err
+	}
+	if err := writeAtomically(fs, dir, pidName, fmt.Sprintf("%d\n", os.Getpid())); err != nil {
+		return err
+	}
+	if _, err := fs.Stat(fs.PathJoin(dir, formatName)); err == nil {
+		return nil
+	}
+	return writeAtomically(fs, dir, formatName, fmt.Sprintf("%s\nversion %d\nmode %s\n", formatTitle, formatVersion, mode))
+}
+
+// writeAtomically makes a file that after a crash is there completely or not at all.
+func writeAtomically(fs vfs.FS, dir, name, text string) (err error) {
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("kvserver: write %s: %w", fs.PathJoin(dir, name), err)
+		}
+	}()
+	tmp := fs.PathJoin(dir, name+tmpSuffix)
+	f, err := fs.Create(tmp, vfs.WriteCategoryUnspecified)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write([]byte(text))
+	if err == nil {
+		err = f.Sync()
+	}
+	if err = errors.Join(err, f.Close()); err != nil {
+		return err
+	}
+	if err := fs.Rename(tmp, fs.PathJoin(dir, name)); err != nil {
+		return err
+	}
+	return syncDir(fs, dir)
+}
+
+func syncDir(fs vfs.FS, dir string) error {
+	d, err := fs.OpenDir(dir)
+	if err != nil {
+		return fmt.Errorf("kvserver: sync directory: %w", err)
+	}
+	if err := errors.Join(d.Sync(), d.Close()); err != nil {
+		return fmt.Errorf("kvserver: sync directory %s: %w", dir, err)
+	}
+	return nil
+}
+
+// readSmall reads a file of a few lines.
+func readSmall(fs vfs.FS, path string) (string, error) {
+	f, err := fs.Open(path)
+	if err != nil {
+		return "", err
+	}
+	data, err := io.ReadAll(io.LimitReader(f, 4096))
+	return string(data), errors.Join(err, f.Close())
+}
+
+// absolute gives dir one spelling, by which a second opening within this process is noticed too.
+func absolute(fs vfs.FS, dir string) string {
+	if vfs.Root(fs) != vfs.Default {
+		return dir
+	}
+	if abs, err := filepath.Abs(dir); err == nil {
+		dir = abs
+	}
+	if real, err := filepath.EvalSymlinks(dir); err == nil {
+		dir = real
+	}
+	return dir
+}

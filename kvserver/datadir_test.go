@@ -1,0 +1,144 @@
+package kvserver
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"kvmark/storage"
+)
+
+func TestDataDirectoriesThatAreRefused(t *testing.T) {
+	write := func(t *testing.T, path, text string) {
+		t.Helper()
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, tc := range []struct {
+		name string
+		make func(t *testing.T, dir string)
+		want []string
+	}{
+		{"a file", func(t *testing.T, dir string) { write(t, dir, "") }, []string{"is a file"}},
+		{"below a file", func(t *testing.T, dir string) { write(t, filepath.Dir(dir)+"/f", "") }, []string{"not a directory"}},
+		{"somebody else's directory", func(t *testing.T, dir string) {
+			if err := os.Mkdir(dir, 0o700); err != nil {
+				t.Fatal(err)
+			}
+			write(t, dir+"/thesis.txt", "")
+		}, []string{"is not empty", "thesis.txt"}},
+		{"another mode", func(t *testing.T, dir string) {
+			srv, err := Open(Options{Dir: dir, Mode: storage.Serialize})
+			if err != nil {
+				t.Fatal(err)
+			}
+			shutdown(t, srv)
+		}, []string{"holds mode serialize, not memory", "--mode serialize"}},
+		{"a later version", func(t *testing.T, dir string) {
+			if err := os.Mkdir(dir, 0o700); err != nil {
+				t.Fatal(err)
+			}
+			write(t, dir+"/FORMAT", "kvmark data directory\nversion 2\nmode memory\n")
+		}, []string{"has version 2; this program reads version 1"}},
+		{"a FORMAT of something else", func(t *testing.T, dir string) {
+			if err := os.Mkdir(dir, 0o700); err != nil {
+				t.Fatal(err)
+			}
+			write(t, dir+"/FORMAT", "bitcask\n")
+		}, []string{`begins with "bitcask"`}},
+		{"an unknown mode", func(t *testing.T, dir string) {
+			if err := os.Mkdir(dir, 0o700); err != nil {
+				t.Fatal(err)
+			}
+			write(t, dir+"/FORMAT", "kvmark data directory\nversion 1\nmode tape\n")
+		}, []string{`unknown mode "tape"`}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			dir := filepath.Join(t.TempDir(), "d")
+			tc.make(t, dir)
+			if tc.name == "below a file" {
+				dir = filepath.Dir(dir) + "/f/d"
+			}
+			before := list(t, filepath.Dir(dir))
+			srv, err := Open(Options{Dir: dir, Mode: storage.Memory})
+			if err == nil {
+				shutdown(t, srv)
+				t.Fatal("opened")
+			}
+			for _, want := range tc.want {
+				if !strings.Contains(err.Error(), want) {
+					t.Errorf("got %q, want it to say %q", err, want)
+				}
+			}
+			if strings.Contains(err.Error(), "\n") {
+				t.Errorf("more than one line: %q", err)
+			}
+			if after := list(t, filepath.Dir(dir)); after != before && tc.name != "another mode" {
+				t.Errorf("the directory has changed:\n%s\nbefore:\n%s", after, before)
+			}
+		})
+	}
+}
+
+// list returns the names and sizes of everything below dir.
+func list(t *testing.T, dir string) string {
+	var b strings.Builder
+	_ = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err == nil {
+			b.WriteString(path + "\n")
+		}
+		return nil
+	})
+	return b.String()
+}
+
+func TestADirectoryInUseIsRefusedWithItsServer(t *testing.T) {
+	dir := t.TempDir()
+	srv, err := Open(Options{Dir: dir, Mode: storage.Memory})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Open(Options{Dir: dir, Mode: storage.Memory}); !errors.Is(err, ErrInUse) || !strings.Contains(err.Error(), dir) {
+		t.Errorf("got %v, want ErrInUse with the directory", err)
+	}
+	speak(t, srv).want("SET k v", ok) // the first is not disturbed
+	shutdown(t, srv)
+	again, err := Open(Options{Dir: dir, Mode: storage.Memory})
+	if err != nil {
+		t.Fatal(err)
+	}
+	speak(t, again).want("GET k", "$1\r\nv\r\n")
+	shutdown(t, again)
+}
+
+func TestADirectoryIsMadeForItsOwnerOnly(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "a", "b")
+	srv := open(t, Options{FS: vfs.Default, Dir: dir})
+	if info, err := os.Stat(srv.opts.Dir); err != nil || info.Mode().Perm() != 0o700 {
+		t.Errorf("got %v, %v; want 0700", info.Mode(), err)
+	}
+}
+
+// A crash while the directory is made leaves something that the next start accepts: whatever it had got to.
+func TestADirectoryThatIsHalfMadeIsFinished(t *testing.T) {
+	for _, files := range [][]string{{}, {"LOCK"}, {"LOCK", "PID.tmp"}, {"LOCK", "PID"}, {"LOCK", "PID", "FORMAT.tmp"}, {"lost+found"}} {
+		dir := t.TempDir()
+		for _, name := range files {
+			if err := os.WriteFile(filepath.Join(dir, name), []byte("half"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		srv, err := Open(Options{Dir: dir, Mode: storage.Memory})
+		if err != nil {
+			t.Errorf("with %q: %v", files, err)
+			continue
+		}
+		shutdown(t, srv)
+	}
+}

@@ -1,0 +1,324 @@
+package kvserver
+
+import (
+	"errors"
+	"fmt"
+	"hash/maphash"
+	"math/bits"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"kvmark/storage"
+	"kvmark/wal"
+	"kvmark/wal/entry"
+)
+
+// stripeCount is the number of locks that writers share. A reader waits for the newest record of its key's stripe to reach
+// the policy's level, so fewer stripes mean more waiting for records of other keys; FLUSHALL takes all of them.
+const stripeCount = 1024
+
+// stripe guards the writers of the keys that hash to it.
+type stripe struct {
+	mu sync.Mutex
+	// pos is the end of the newest record that changed a key of the stripe. It is stored before the store changes, so
+	// whoever sees a value and then loads pos knows a position that covers it. Stored with mu held, loaded without.
+	pos atomic.Uint64
+
+	timed atomic.Int64 // len(ttl), for readers that need not look further when it is 0
+	ttlMu sync.RWMutex
+	ttl   map[string]int64 // unix ms at which a key ends, for the keys that have an end; changed with mu and ttlMu held
+
+	_ [64 - 56]byte
+}
+
+// db joins the log and the store. For every write, the order is:
+//
+//	lock the stripes of its keys, in ascending order
+//	decide (NX, XX, does the key exist, ...)
+//	append the record to the log            -> position
+//	store the position in the stripes
+//	change the store
+//	unlock
+//	wait until the log has the position     (by the session, once for a whole pipeline)
+//	send the reply
+//
+// So the log's order is the store's order for every key, and nothing is sent that a crash could take back: neither a
+// write's reply nor a value that was read, since a reader waits for the position of the stripe too.
+//
+//	writer                                reader
+//	pos.Store(p)
+//	store.Set(key, new)
+//	                                      store.Get(key) = new
+//	                                      pos.Load() >= p
+//	log.Commit(p) ... reply               log.Commit(p) ... reply
+type db struct {
+	store   storage.Store
+	log     *wal.Log
+	seed    maphash.Seed
+	stripes []stripe
+	applyFn func(entry.Entry) error // d.apply, made once so that using it allocates nothing
+
+	failMu sync.Mutex
+	failed atomic.Pointer[failure] // nil while all is well
+}
+
+// failure is the state after the first error that a write met in the log or in the store. It is final until a restart:
+// what the error left behind is known to be good only after a replay.
+type failure struct {
+	err error
+	// The keys whose newest value is in the store but not in the log. A restart would bring back an older one, so they
+	// are not read any more.
+	lost    map[string]struct{}
+	lostAll bool
+}
+
+// errLost is the answer to reading a key whose newest value did not reach the log.
+var errLost = errors.New("the newest value of this key did not reach the log")
+
+func newDB(store storage.Store) *db {
+	d := &db{store: store, seed: maphash.MakeSeed(), stripes: make([]stripe, stripeCount)}
+	d.applyFn = d.apply
+	return d
+}
+
+func (d *db) index(key []byte) int { return int(maphash.Bytes(d.seed, key) % stripeCount) }
+
+func (d *db) stripe(key []byte) *stripe { return &d.stripes[d.index(key)] }
+
+// get appends the value of key to dst. Whoever sends it first waits for pos.
+func (d *db) get(dst, key []byte) (val []byte, ok bool, pos wal.Pos, err error) {
+	st := d.stripe(key)
+	if st.expired(key) {
+		return dst, false, d.seen(st), nil
+	}
+	val, ok, err = d.store.Get(dst, key)
+	if err != nil {
+		return dst, false, 0, err
+	}
+	pos, err = d.visible(st, key)
+	return val, ok, pos, err
+}
+
+// valueLen is get for those who need only the length, or the existence.
+func (d *db) valueLen(key []byte) (n int, ok bool, pos wal.Pos, err error) {
+	st := d.stripe(key)
+	if st.expired(key) {
+		return 0, false, d.seen(st), nil
+	}
+	n, ok, err = d.store.ValueLen(key)
+	if err != nil {
+		return 0, false, 0, err
+	}
+	pos, err = d.visible(st, key)
+	return n, ok, pos, err
+}
+
+// visible returns the position that covers what was just read of key, or an error if nothing ever will.
+func (d *db) visible(st *stripe, key []byte) (wal.Pos, error) {
+	f := d.failed.Load()
+	if f == nil {
+		return d.seen(st), nil
+	}
+	if _, lost := f.lost[string(key)]; lost || f.lostAll {
+		return 0, errLost
+	}
+	return 0, nil
+}
+
+// seen returns the position that covers everything in the stripe; after a failure, the log takes no more.
+func (d *db) seen(st *stripe) wal.Pos {
+	if d.failed.Load() != nil {
+		return 0
+	}
+	return wal.Pos(st.pos.Load())
+}
+
+// end returns when a key ends; 0 = never.
+func (st *stripe) end(key []byte) int64 {
+	if st.timed.Load() == 0 {
+		return 0
+	}
+	st.ttlMu.RLock()
+	defer st.ttlMu.RUnlock()
+	return st.ttl[string(key)]
+}
+
+// expired reports whether the key has come to its end. It stays in the store until the sweeper or a writer removes it.
+func (st *stripe) expired(key []byte) bool {
+	at := st.end(key)
+	return at != 0 && at <= time.Now().UnixMilli()
+}
+
+// write logs a group of entries and applies it. The position is the one to wait for.
+// REQUIRES: l holds the stripes of all keys of the payload.
+func (d *db) write(l *locks, payload []byte) (wal.Pos, error) {
+	if f := d.failed.Load(); f != nil {
+		return 0, f.err
+	}
+	pos, err := d.log.Append(payload)
+	if err != nil {
+		if d.log.Err() != nil { // otherwise this record alone was refused, for its size say
+			return 0, d.fail(err, nil)
+		}
+		return 0, err
+	}
+	l.setPos(pos)
+	if err := entry.Decode(payload, d.applyFn); err != nil {
+		// The log has what the store refused. Only a replay makes them agree again.
+		return pos, d.fail(fmt.Errorf("storage: %w", err), payload)
+	}
+	return pos, nil
+}
+
+// apply makes one logged operation true in the store. It is used for replay as well: what runs and what is recovered are
+// the same code. REQUIRES: the stripe's mu held, except during replay.
+func (d *db) apply(e entry.Entry) error {
+	if e.Op == entry.Clear {
+		for i := range d.stripes {
+			d.stripes[i].clearEnds()
+		}
+		return d.store.Clear()
+	}
+	st := d.stripe(e.Key)
+	switch e.Op {
+	case entry.Set:
+		st.setEnd(e.Key, 0)
+		return d.store.Set(e.Key, e.Value)
+	case entry.SetExpire:
+		st.setEnd(e.Key, e.ExpireAt)
+		return d.store.Set(e.Key, e.Value)
+	case entry.Delete:
+		st.setEnd(e.Key, 0)
+		_, err := d.store.Delete(e.Key)
+		return err
+	case entry.Expire:
+		st.setEnd(e.Key, e.ExpireAt)
+		return nil
+	case entry.Persist:
+		st.setEnd(e.Key, 0)
+		return nil
+	}
+	return fmt.Errorf("unknown operation %d", e.Op)
+}
+
+// setEnd sets when a key ends; 0 = never. REQUIRES: mu held, except during replay.
+func (st *stripe) setEnd(key []byte, at int64) {
+	if at == 0 && st.timed.Load() == 0 {
+		return
+	}
+	st.ttlMu.Lock()
+	defer st.ttlMu.Unlock()
+	if at == 0 {
+		delete(st.ttl, string(key))
+	} else {
+		if st.ttl == nil {
+			st.ttl = map[string]int64{}
+		}
+		st.ttl[string(key)] = at
+	}
+	st.timed.Store(int64(len(st.ttl)))
+}
+
+func (st *stripe) clearEnds() {
+	st.ttlMu.Lock()
+	defer st.ttlMu.Unlock()
+	st.ttl = nil
+	st.timed.Store(0)
+}
+
+// fail makes err final and returns it as the later ones will see it. The keys of payload, and of whatever the log still
+// holds unwritten, are lost.
+func (d *db) fail(err error, payload []byte) error {
+	d.failMu.Lock()
+	defer d.failMu.Unlock()
+	f := &failure{err: fmt.Errorf("%w; writes are refused until a restart", err), lost: map[string]struct{}{}}
+	if old := d.failed.Load(); old != nil {
+		f.err, f.lostAll = old.err, old.lostAll
+		for key := range old.lost {
+			f.lost[key] = struct{}{}
+		}
+	}
+	add := func(e entry.Entry) error {
+		f.lostAll = f.lostAll || e.Op == entry.Clear
+		f.lost[string(e.Key)] = struct{}{}
+		return nil
+	}
+	derr := entry.Decode(payload, add)
+	if d.log.Err() != nil {
+		derr = errors.Join(derr, d.log.Unwritten(func(p []byte) error { return entry.Decode(p, add) }))
+	}
+	f.lostAll = f.lostAll || derr != nil
+	d.failed.Store(f)
+	return f.err
+}
+
+// commit waits until the log has everything up to pos. Its error is final.
+func (d *db) commit(pos wal.Pos) error {
+	err := d.log.Commit(pos)
+	if err != nil && d.failed.Load() == nil {
+		err = d.fail(err, nil)
+	}
+	return err
+}
+
+// settle returns when every operation that was logged before the call has been applied: a writer holds its stripes from
+// one to the other.
+func (d *db) settle() {
+	for i := range d.stripes {
+		d.stripes[i].mu.Lock()
+		d.stripes[i].mu.Unlock() //lint:ignore SA2001 to have waited for the holder is the point
+	}
+}
+
+// locks is a set of stripes, locked together in ascending order, so that no two holders can wait for each other.
+type locks struct {
+	d      *db
+	bits   [stripeCount / 64]uint64
+	lo, hi int // words in use: [lo, hi)
+}
+
+func (l *locks) add(key []byte) { l.addStripe(l.d.index(key)) }
+
+func (l *locks) addStripe(i int) {
+	w := i / 64
+	if l.hi == 0 {
+		l.lo, l.hi = w, w+1
+	}
+	l.lo, l.hi = min(l.lo, w), max(l.hi, w+1)
+	l.bits[w] |= 1 << (i % 64)
+}
+
+func (l *locks) addAll() {
+	l.lo, l.hi = 0, len(l.bits)
+	for w := range l.bits {
+		l.bits[w] = ^uint64(0)
+	}
+}
+
+func (l *locks) lock() {
+	for w := l.lo; w < l.hi; w++ {
+		for b := l.bits[w]; b != 0; b &= b - 1 {
+			l.d.stripes[w*64+bits.TrailingZeros64(b)].mu.Lock()
+		}
+	}
+}
+
+func (l *locks) setPos(pos wal.Pos) {
+	for w := l.lo; w < l.hi; w++ {
+		for b := l.bits[w]; b != 0; b &= b - 1 {
+			l.d.stripes[w*64+bits.TrailingZeros64(b)].pos.Store(uint64(pos))
+		}
+	}
+}
+
+// unlock releases the stripes and empties the set.
+func (l *locks) unlock() {
+	for w := l.lo; w < l.hi; w++ {
+		for b := l.bits[w]; b != 0; b &= b - 1 {
+			l.d.stripes[w*64+bits.TrailingZeros64(b)].mu.Unlock()
+		}
+		l.bits[w] = 0
+	}
+	l.lo, l.hi = 0, 0
+}

@@ -1,0 +1,173 @@
+package kvserver
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
+
+	"kvmark/storage"
+	"kvmark/wal"
+)
+
+// failing returns a file system over fs on which, while the switch is on, operations of the kinds on the log fail.
+func failing(fs vfs.FS, on *atomic.Bool, kinds ...errorfs.OpKind) vfs.FS {
+	return errorfs.Wrap(fs, errorfs.InjectorFunc(func(op errorfs.Op) error {
+		if on.Load() && strings.HasSuffix(op.Path, ".wal") {
+			for _, k := range kinds {
+				if op.Kind == k {
+					return errorfs.ErrInjected
+				}
+			}
+		}
+		return nil
+	}))
+}
+
+func isIOError(t *testing.T, c *speaker, line string) {
+	t.Helper()
+	if got := c.do(line); !strings.HasPrefix(got, "-IOERR ") || strings.Count(got, "\r\n") != 1 {
+		t.Errorf("%s: got %q, want one -IOERR", line, got)
+	}
+}
+
+func TestAfterALogErrorWritesAreRefusedAndReadsGoOn(t *testing.T) {
+	for _, tc := range []struct {
+		policy wal.Policy
+		kinds  []errorfs.OpKind
+	}{
+		{wal.OS, []errorfs.OpKind{errorfs.OpFileWrite, errorfs.OpFileWriteAt}},
+		{wal.Interval, []errorfs.OpKind{errorfs.OpFileWrite, errorfs.OpFileWriteAt}},
+		{wal.Always, []errorfs.OpKind{errorfs.OpFileSync, errorfs.OpFileSyncData, errorfs.OpFileSyncTo}},
+	} {
+		t.Run(tc.policy.String(), func(t *testing.T) {
+			var on atomic.Bool
+			mem := vfs.NewMem()
+			srv := open(t, Options{FS: failing(mem, &on, tc.kinds...), WALPolicy: tc.policy, CheckpointBytes: -1})
+			c := speak(t, srv)
+			for i := range 2000 { // in every stripe, so that some share that of the key that is lost
+				c.want(fmt.Sprintf("SET other%d v", i), ok)
+			}
+			c.want("SET k old", ok)
+			on.Store(true)
+
+			// A pipeline: what depends on the log fails, what does not is answered, in order.
+			got := strings.SplitAfter(c.do("GET other1\r\nSET k new\r\nPING\r\nGET k\r\nDEL other2\r\nECHO end"), "\r\n")
+			want := []string{"$1\r\n", "v\r\n", "-IOERR", "+PONG\r\n", "-IOERR", "-IOERR", "$3\r\n", "end\r\n", ""}
+			if len(got) != len(want) {
+				t.Fatalf("got %q", got)
+			}
+			for i := range want {
+				if !strings.HasPrefix(got[i], want[i]) {
+					t.Errorf("part %d: got %q, want %q", i, got[i], want[i])
+				}
+			}
+			on.Store(false) // the first error is final
+			isIOError(t, c, "SET other1 w")
+			isIOError(t, c, "MSET a 1 b 2")
+			isIOError(t, c, "FLUSHALL")
+			isIOError(t, c, "DEL other1")
+			isIOError(t, c, "GET k") // its newest value never reached the log
+			isIOError(t, c, "GET other2")
+			isIOError(t, c, "MGET other1 k")
+			isIOError(t, c, "EXISTS k")
+			for i := range 2000 {
+				if i != 2 {
+					c.want(fmt.Sprintf("GET other%d", i), "$1\r\nv\r\n")
+				}
+			}
+			c.want("GET none", null)
+			c.want("DEL none", ":0\r\n")
+			if info := c.do("INFO persistence"); strings.Contains(info, "wal_error:ok") || !strings.Contains(info, "injected error") {
+				t.Errorf("INFO does not tell of the error: %q", info)
+			}
+			shutdown(t, srv)
+
+			c = speak(t, open(t, Options{FS: mem}))
+			if got := c.do("GET k"); got != "$3\r\nold\r\n" && got != "$3\r\nnew\r\n" {
+				t.Errorf("after a restart: %q", got)
+			}
+			c.want("SET k newer", ok)
+			c.want("GET other1999", "$1\r\nv\r\n")
+		})
+	}
+}
+
+func TestARefusedClearMakesEverythingUnreadable(t *testing.T) {
+	var on atomic.Bool
+	srv := open(t, Options{FS: failing(vfs.NewMem(), &on, errorfs.OpFileWrite, errorfs.OpFileWriteAt), WALPolicy: wal.OS})
+	c := speak(t, srv)
+	c.want("SET k v", ok)
+	on.Store(true)
+	isIOError(t, c, "FLUSHALL")
+	isIOError(t, c, "GET k") // it is gone from the store, and would be back after a restart
+	c.want("PING", "+PONG\r\n")
+}
+
+// brokenStore fails at the keys "bad...".
+type brokenStore struct{ storage.Store }
+
+var errBroken = errors.New("no space left on device")
+
+func (b brokenStore) Set(key, value []byte) error {
+	if strings.HasPrefix(string(key), "bad") {
+		return errBroken
+	}
+	return b.Store.Set(key, value)
+}
+
+func (b brokenStore) Get(dst, key []byte) ([]byte, bool, error) {
+	if strings.HasPrefix(string(key), "unreadable") {
+		return append(dst, "half a va"...), false, errBroken
+	}
+	return b.Store.Get(dst, key)
+}
+
+func TestAfterAStoreErrorTheKeyIsNotReadAndWritesAreRefused(t *testing.T) {
+	fs := vfs.NewMem()
+	srv := open(t, Options{FS: fs, WALPolicy: wal.OS})
+	srv.db.store = brokenStore{srv.db.store}
+	c := speak(t, srv)
+	c.want("SET k v", ok)
+	isIOError(t, c, "SET bad v")
+	isIOError(t, c, "GET bad")
+	isIOError(t, c, "SET k w")
+	c.want("GET k", "$1\r\nv\r\n")
+	if info := c.do("INFO persistence"); !strings.Contains(info, errBroken.Error()) {
+		t.Errorf("INFO does not tell of the error: %q", info)
+	}
+	shutdown(t, srv)
+	c = speak(t, open(t, Options{FS: fs}))
+	c.want("GET bad", "$1\r\nv\r\n") // the log had it
+}
+
+func TestAReadErrorIsOneReply(t *testing.T) {
+	srv := open(t, Options{})
+	srv.db.store = brokenStore{srv.db.store}
+	c := speak(t, srv)
+	c.want("SET k v", ok)
+	isIOError(t, c, "GET unreadable")
+	isIOError(t, c, "MGET k unreadable k")
+	isIOError(t, c, "GETDEL unreadable")
+	isIOError(t, c, "SET unreadable v GET")
+	c.want("GET k", "$1\r\nv\r\n")
+	c.want("SET k w", ok)
+}
+
+func TestWritesStopBeforeTheDiskIsFull(t *testing.T) {
+	srv := open(t, Options{FS: vfs.Default, Dir: t.TempDir(), MinFree: 1})
+	c := speak(t, srv)
+	c.want("SET k v", ok)
+	srv.opts.MinFree = 1 << 62
+	srv.checkSpace()
+	isIOError(t, c, "SET k w")
+	isIOError(t, c, "MSET k w")
+	c.want("GET k", "$1\r\nv\r\n")
+	srv.opts.MinFree = 1
+	srv.checkSpace()
+	c.want("SET k w", ok)
+}

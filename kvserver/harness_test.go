@@ -1,0 +1,157 @@
+package kvserver
+
+import (
+	"bytes"
+	"context"
+	"net"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"kvmark/kvserver/resp"
+	"kvmark/storage"
+)
+
+// open opens a server on a file system in memory, unless the options name another, and shuts it down with the test.
+func open(t testing.TB, o Options) *Server {
+	t.Helper()
+	if o.FS == nil {
+		o.FS = vfs.NewMem()
+	}
+	if o.Dir == "" {
+		o.Dir = "/data"
+	}
+	if o.Mode == "" {
+		o.Mode = storage.Memory
+	}
+	srv, err := Open(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { shutdown(t, srv) })
+	return srv
+}
+
+func shutdown(t testing.TB, srv *Server) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	if err := srv.Shutdown(ctx); err != nil && srv.db.log.Err() == nil {
+		t.Errorf("shutdown: %v", err)
+	}
+}
+
+// speaker drives a session without a socket, the way a connection does.
+type speaker struct {
+	t testing.TB
+	s *session
+	n []byte // not yet a command
+}
+
+func speak(t testing.TB, srv *Server) *speaker {
+	srv.mu.Lock()
+	defer srv.mu.Unlock()
+	srv.lastID++
+	return &speaker{t: t, s: newSession(srv, srv.lastID)}
+}
+
+// send hands over bytes and returns those that are replied.
+func (c *speaker) send(in []byte) []byte {
+	c.n = append(c.n, in...)
+	var out []byte
+	for more := true; more; {
+		var k int
+		k, more = c.s.run(c.n)
+		c.n = c.n[k:]
+		c.s.commit()
+		out = append(out, c.s.out...)
+		c.s.sent()
+	}
+	return out
+}
+
+// do runs a line and returns the reply as it is on the wire.
+func (c *speaker) do(line string) string { return string(c.send([]byte(line + "\r\n"))) }
+
+// want runs a line and checks the reply.
+func (c *speaker) want(line, reply string) {
+	c.t.Helper()
+	if got := c.do(line); got != reply {
+		c.t.Errorf("%s\n got %q\nwant %q", line, got, reply)
+	}
+}
+
+// listen serves on a free port of the loopback and returns the address. Serve has returned when the test is over.
+func listen(t testing.TB, srv *Server) string {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error, 1)
+	go func() { done <- srv.Serve(context.Background(), ln) }()
+	t.Cleanup(func() {
+		shutdown(t, srv)
+		if err := <-done; err != ErrServerClosed {
+			t.Errorf("Serve returned %v, want ErrServerClosed", err)
+		}
+	})
+	return ln.Addr().String()
+}
+
+// client is a connection over TCP.
+type client struct {
+	t      testing.TB
+	nc     net.Conn
+	parser resp.ReplyParser
+	buf    []byte
+}
+
+func dial(t testing.TB, addr string) *client {
+	t.Helper()
+	nc, err := net.Dial("tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { nc.Close() })
+	if err := nc.SetDeadline(time.Now().Add(30 * time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	return &client{t: t, nc: nc}
+}
+
+// read returns the next reply as it is on the wire, or the error that ended the connection.
+func (c *client) read() (string, error) {
+	chunk := make([]byte, 4096)
+	for {
+		_, n, err := c.parser.Next(c.buf)
+		if err != nil {
+			return "", err
+		}
+		if n > 0 {
+			reply := string(c.buf[:n])
+			c.buf = bytes.Clone(c.buf[n:])
+			return reply, nil
+		}
+		k, err := c.nc.Read(chunk)
+		c.buf = append(c.buf, chunk[:k]...)
+		if k == 0 && err != nil {
+			return "", err
+		}
+	}
+}
+
+func (c *client) do(args ...string) (string, error) {
+	if _, err := c.nc.Write(resp.AppendCommand(nil, args...)); err != nil {
+		return "", err
+	}
+	return c.read()
+}
+
+func (c *client) want(reply string, args ...string) {
+	c.t.Helper()
+	if got, err := c.do(args...); err != nil || got != reply {
+		c.t.Errorf("%q: got %q, %v; want %q", args, got, err, reply)
+	}
+}

@@ -1,0 +1,252 @@
+package kvserver
+
+import (
+	"math"
+	"time"
+
+	"kvmark/kvserver/resp"
+	"kvmark/wal/entry"
+)
+
+// delCommand deletes the keys that exist, all in one record of the log; nothing is logged for the others.
+func delCommand(s *session, args [][]byte) {
+	for _, key := range args[1:] {
+		s.locks.add(key)
+	}
+	s.locks.lock()
+	defer s.locks.unlock()
+	s.begin()
+	deleted := int64(0)
+	var again map[string]bool // a key that is named twice is deleted once
+	if len(args) > 2 {
+		again = make(map[string]bool, len(args)-1)
+	}
+	for _, key := range args[1:] {
+		_, found, ok := s.length(key)
+		if !ok {
+			return
+		}
+		if found && !again[string(key)] {
+			if again != nil {
+				again[string(key)] = true
+			}
+			s.add(entry.Entry{Op: entry.Delete, Key: key})
+			deleted++
+		}
+	}
+	if deleted > 0 && !s.write() {
+		return
+	}
+	s.integer(deleted)
+}
+
+// length returns the length of a value, or replies with the error and returns ok = false.
+func (s *session) length(key []byte) (n int, found, ok bool) {
+	n, found, pos, err := s.db.valueLen(key)
+	if err != nil {
+		s.ioError(err)
+		return 0, false, false
+	}
+	s.wait = max(s.wait, pos)
+	return n, found, true
+}
+
+func existsCommand(s *session, args [][]byte) {
+	n := int64(0)
+	for _, key := range args[1:] {
+		_, found, ok := s.length(key)
+		if !ok {
+			return
+		}
+		s.looked(found)
+		if found {
+			n++
+		}
+	}
+	s.integer(n)
+}
+
+func expireCommand(s *session, args [][]byte)  { s.expire(args, 1000, "expire") }
+func pexpireCommand(s *session, args [][]byte) { s.expire(args, 1, "pexpire") }
+
+// expire sets a key's end. One that has passed deletes the key.
+func (s *session) expire(args [][]byte, unit int64, command string) {
+	var o expireOptions
+	if !s.parseExpire(args[3:], &o) {
+		return
+	}
+	now := time.Now().UnixMilli()
+	v, ok := resp.ParseInt(args[2])
+	if !ok {
+		s.fail(errInteger)
+		return
+	}
+	if v > math.MaxInt64/unit || v < math.MinInt64/unit || v > 0 && v*unit > math.MaxInt64-now {
+		s.fail("ERR invalid expire time in '" + command + "' command")
+		return
+	}
+	key, at := args[1], v*unit+now
+	s.locks.add(key)
+	s.locks.lock()
+	defer s.locks.unlock()
+	_, found, ok := s.length(key)
+	if !ok {
+		return
+	}
+	if !found || !o.allows(s.db.stripe(key).end(key), at) {
+		s.integer(0)
+		return
+	}
+	s.begin()
+	if at <= now {
+		s.add(entry.Entry{Op: entry.Delete, Key: key})
+	} else {
+		s.add(entry.Entry{Op: entry.Expire, Key: key, ExpireAt: at})
+	}
+	if s.write() {
+		s.integer(1)
+	}
+}
+
+// expireOptions are the conditions that may follow EXPIRE key time.
+type expireOptions struct{ ifNone, ifSome, ifLater, ifEarlier bool }
+
+func (s *session) parseExpire(args [][]byte, o *expireOptions) bool {
+	for _, a := range args {
+		switch {
+		case is(a, "nx"):
+			o.ifNone = true
+		case is(a, "xx"):
+			o.ifSome = true
+		case is(a, "gt"):
+			o.ifLater = true
+		case is(a, "lt"):
+			o.ifEarlier = true
+		default:
+			s.fail("ERR Unsupported option " + string(a[:min(len(a), 128)]))
+			return false
+		}
+	}
+	if o.ifNone && (o.ifSome || o.ifLater || o.ifEarlier) {
+		s.fail("ERR NX and XX, GT or LT options at the same time are not compatible")
+		return false
+	}
+	if o.ifLater && o.ifEarlier {
+		s.fail("ERR GT and LT options at the same time are not compatible")
+		return false
+	}
+	return true
+}
+
+// allows reports whether a key's end, 0 = never, may be replaced.
+func (o expireOptions) allows(end, at int64) bool {
+	switch {
+	case o.ifNone && end != 0, o.ifSome && end == 0:
+		return false
+	case o.ifLater && (end == 0 || at <= end), o.ifEarlier && end != 0 && at >= end:
+		return false
+	}
+	return true
+}
+
+func ttlCommand(s *session, args [][]byte)  { s.ttl(args[1], 1000) }
+func pttlCommand(s *session, args [][]byte) { s.ttl(args[1], 1) }
+
+// ttl replies with the rest of a key's time: -1 for a key without an end, -2 for no key.
+func (s *session) ttl(key []byte, unit int64) {
+	_, found, ok := s.length(key)
+	if !ok {
+		return
+	}
+	s.looked(found)
+	end := s.db.stripe(key).end(key)
+	switch {
+	case !found:
+		s.integer(-2)
+	case end == 0:
+		s.integer(-1)
+	default:
+		s.integer((max(0, end-time.Now().UnixMilli()) + unit/2) / unit)
+	}
+}
+
+func persistCommand(s *session, args [][]byte) {
+	key := args[1]
+	s.locks.add(key)
+	s.locks.lock()
+	defer s.locks.unlock()
+	_, found, ok := s.length(key)
+	if !ok {
+		return
+	}
+	if !found || s.db.stripe(key).end(key) == 0 {
+		s.integer(0)
+		return
+	}
+	s.begin()
+	s.add(entry.Entry{Op: entry.Persist, Key: key})
+	if s.write() {
+		s.integer(1)
+	}
+}
+
+func dbsizeCommand(s *session, _ [][]byte) { s.integer(s.db.store.Count()) }
+
+func flushCommand(s *session, args [][]byte) {
+	if len(args) > 2 || len(args) == 2 && !is(args[1], "sync") && !is(args[1], "async") {
+		s.fail(errSyntax)
+		return
+	}
+	s.locks.addAll()
+	s.locks.lock()
+	defer s.locks.unlock()
+	s.begin()
+	s.add(entry.Entry{Op: entry.Clear})
+	if s.write() {
+		s.ok()
+	}
+}
+
+// sweepBudget is how long one round of the removal of ended keys may take; sampled, how many keys of a stripe it looks at
+// before it goes on to the next one.
+const (
+	sweepBudget = 2 * time.Millisecond
+	sampled     = 16
+)
+
+// sweep removes keys that have come to their end, beginning at stripe from, until it has been everywhere or the budget is
+// used up. It returns where to go on, and how many keys it has removed.
+func (d *db) sweep(from int) (next int, removed uint64) {
+	start := time.Now()
+	var payload []byte
+	l := &locks{d: d}
+	for i := range stripeCount {
+		next = (from + i) % stripeCount
+		st := &d.stripes[next]
+		if st.timed.Load() == 0 {
+			continue
+		}
+		if d.failed.Load() != nil || time.Since(start) > sweepBudget {
+			return next, removed
+		}
+		payload = payload[:0]
+		l.addStripe(next)
+		l.lock()
+		seen, now := 0, start.UnixMilli()
+		for key, at := range st.ttl { // in an order that is random enough
+			if seen++; seen > sampled {
+				break
+			}
+			if at <= now {
+				payload = entry.Append(payload, entry.Entry{Op: entry.Delete, Key: []byte(key)})
+				removed++
+			}
+		}
+		if len(payload) > 0 {
+			// Nobody waits for this: an end that a crash takes back comes again. An error is the log's, and final.
+			_, _ = d.write(l, payload)
+		}
+		l.unlock()
+	}
+	return from, removed
+}

@@ -1,0 +1,109 @@
+package kvserver
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"kvmark/storage"
+	"kvmark/wal"
+)
+
+// Options configure a [Server]. Dir and Mode are required; every other zero field means its default.
+type Options struct {
+	Dir string // data directory; made with mode 0700 when it is missing
+	FS  vfs.FS // default: the operating system's
+
+	Mode          storage.Mode
+	Codec         string // serialize: compression of a bucket; default deflate
+	Level         int    // serialize: its level; 0 = the codec's default
+	BucketEntries int    // serialize: mean entries of a bucket; 0 = 8. More compress better and cost more on every operation
+
+	WALPolicy    wal.Policy    // when a write counts as done; the zero value is wal.Buffered, the fastest and least safe
+	SegmentBytes int64         // size at which the log begins a new file; 0 = 256 MiB
+	SyncEvery    time.Duration // wal.Interval: time between syncs; 0 = 1 s
+
+	// CheckpointBytes is the size of the log at which a checkpoint lets its older part go, provided that the log has also
+	// outgrown the live data; 0 = 1 GiB, negative = never.
+	CheckpointBytes int64
+	// MinFree is the space that writes leave on the disk: with less, they are refused until there is more. 0 = no check.
+	MinFree int64
+
+	Password   string // needed by clients, unless empty
+	MaxClients int    // connections; 0 = 10000
+	RunID      string // shown by INFO and in the ready line; default random
+
+	MaxKey   int // bytes of a key; 0 = 64 KiB
+	MaxValue int // bytes of a value, or of any other argument; 0 = 64 MiB
+	MaxArgs  int // arguments of one command; 0 = 1 Mi
+
+	IdleTimeout  time.Duration // a connection that sends nothing for so long is closed; 0 = never
+	WriteTimeout time.Duration // a connection that takes nothing for so long is closed; 0 = 60 s
+
+	Version string                           // of the program, for INFO
+	Logf    func(format string, args ...any) // notes, one line each; nil = discard
+}
+
+// maxCommandBytes bounds what one command may write: it becomes one record of the log.
+const maxCommandBytes = 256 << 20
+
+func (o Options) withDefaults() (Options, error) {
+	for _, n := range []struct {
+		name  string
+		value int64
+	}{
+		{"bucket entries", int64(o.BucketEntries)},
+		{"segment bytes", o.SegmentBytes},
+		{"sync interval", int64(o.SyncEvery)},
+		{"minimum of free space", o.MinFree},
+		{"max clients", int64(o.MaxClients)},
+		{"max key", int64(o.MaxKey)},
+		{"max value", int64(o.MaxValue)},
+		{"max arguments", int64(o.MaxArgs)},
+		{"idle timeout", int64(o.IdleTimeout)},
+		{"write timeout", int64(o.WriteTimeout)},
+	} {
+		if n.value < 0 {
+			return o, fmt.Errorf("kvserver: %s is %d; it must not be negative", n.name, n.value)
+		}
+	}
+	if o.Dir == "" {
+		return o, errors.New("kvserver: no data directory given")
+	}
+	mode, err := storage.ParseMode(string(o.Mode))
+	if err != nil {
+		return o, err
+	}
+	o.Mode = mode
+	if o.FS == nil {
+		o.FS = vfs.Default
+	}
+	if o.Logf == nil {
+		o.Logf = func(string, ...any) {}
+	}
+	if o.Codec == "" {
+		o.Codec = "deflate"
+	}
+	orDefault(&o.BucketEntries, 8)
+	orDefault(&o.CheckpointBytes, 1<<30)
+	orDefault(&o.MaxClients, 10_000)
+	orDefault(&o.MaxKey, 64<<10)
+	orDefault(&o.MaxValue, 64<<20)
+	orDefault(&o.MaxArgs, 1<<20)
+	orDefault(&o.WriteTimeout, 60*time.Second)
+	if o.MaxValue > maxCommandBytes-(1<<20) {
+		return o, fmt.Errorf("kvserver: max value is %d bytes; at most %d are possible", o.MaxValue, maxCommandBytes-(1<<20))
+	}
+	if o.MaxKey > o.MaxValue {
+		return o, fmt.Errorf("kvserver: max key is %d bytes; it must not exceed max value (%d)", o.MaxKey, o.MaxValue)
+	}
+	return o, nil
+}
+
+func orDefault[T int | int64 | time.Duration](v *T, d T) {
+	if *v == 0 {
+		*v = d
+	}
+}

@@ -1,0 +1,274 @@
+package kvserver
+
+import (
+	"sync/atomic"
+
+	"kvmark/kvserver/resp"
+	"kvmark/wal"
+	"kvmark/wal/entry"
+)
+
+// flushAt is the size of the replies at which a pipeline is interrupted to send them.
+const flushAt = 64 << 10
+
+// session is one client's conversation without its socket: bytes of commands go in, bytes of replies come out. Whoever
+// moves the bytes calls run with what has arrived, then commit, then sends out and calls sent. One goroutine at a time.
+type session struct {
+	srv *Server
+	db  *db
+	id  int64
+
+	parser resp.Parser
+	proto  resp.Proto
+	authed bool
+	// closing says that the connection ends once out is sent; broken, that the client may be in the middle of a
+	// command, so what it still sends is to be drained for the reply to reach it.
+	closing, broken bool
+
+	// out holds the replies that wait to be sent. No reply leaves before the log has what it tells of: waits says, for
+	// each reply that tells of something in the log, where it is and what it waits for, and pos is the highest of them.
+	out   []byte
+	waits []wait
+	pos   wal.Pos
+
+	// State of the command that runs.
+	start   int     // where its reply begins in out
+	wait    wal.Pos // what its reply waits for
+	header  int     // length of the last bulk header, as a guess at the next
+	locks   locks
+	payload []byte
+	value   []byte
+
+	small int // for how many sends in a row a smaller out would have done
+
+	shared
+}
+
+// wait is a reply, out[start:end], and the position that it waits for.
+type wait struct {
+	start, end int
+	pos        wal.Pos
+}
+
+// shared is the part of a session that others read. Only its session writes to it.
+type shared struct {
+	counters
+	name    atomic.Pointer[string] // set by the client; nil = none
+	library atomic.Pointer[[2]string]
+	last    atomic.Int32 // index of the last command, 1-based; 0 = none
+	resp3   atomic.Bool
+	pending atomic.Int64 // bytes read that are not yet a command
+}
+
+func newSession(srv *Server, id int64) *session {
+	s := &session{srv: srv, db: srv.db, id: id, header: len("$10\r\n")}
+	s.locks.d = srv.db
+	s.counters.commands = make([]commandCounters, len(srv.commands.all))
+	s.reset()
+	return s
+}
+
+// reset brings the session into the state of a new connection.
+func (s *session) reset() {
+	s.proto = resp.RESP2
+	s.resp3.Store(false)
+	s.name.Store(nil)
+	s.setAuthed(s.srv.opts.Password == "")
+}
+
+// setAuthed sets what the client may do, and how much it may ask to be listened to before it has said who it is.
+func (s *session) setAuthed(ok bool) {
+	s.authed = ok
+	limits := resp.Limits{MaxArgs: s.srv.opts.MaxArgs, MaxBulk: s.srv.opts.MaxValue, MaxCommand: maxCommandBytes}
+	if !ok {
+		limits.MaxArgs, limits.MaxBulk = 10, 16<<10
+	}
+	s.parser.SetLimits(limits)
+}
+
+// run executes the complete commands at the start of in and returns how many bytes they took. more says that it stopped
+// before the end because enough replies have gathered: send them and call again.
+func (s *session) run(in []byte) (n int, more bool) {
+	for !s.closing {
+		if len(s.out) >= flushAt {
+			return n, true
+		}
+		args, k, err := s.parser.Next(in[n:])
+		if err != nil {
+			s.out = resp.AppendError(s.out, "ERR "+err.Error())
+			s.closing, s.broken = true, true
+			s.errors.add(1)
+			break
+		}
+		if k == 0 {
+			break
+		}
+		n += k
+		if len(args) > 0 {
+			s.execute(args)
+		}
+	}
+	s.pending.Store(int64(len(in) - n))
+	return n, false
+}
+
+// execute runs one command and notes what its reply waits for.
+func (s *session) execute(args [][]byte) {
+	s.start, s.wait = len(s.out), 0
+	c := s.srv.commands.lookup(args[0])
+	if c == nil {
+		s.unknown(args)
+		return
+	}
+	count := &s.counters.commands[c.index]
+	if text := s.refusal(c, args); text != "" {
+		s.fail(text)
+		count.rejected.add(1)
+		s.errors.add(1)
+		return
+	}
+	s.last.Store(int32(c.index + 1))
+	c.run(s, args)
+	count.calls.add(1)
+	if len(s.out) > s.start && s.out[s.start] == resp.Error {
+		count.failed.add(1)
+		s.errors.add(1)
+	}
+	if s.wait > 0 {
+		s.waits = append(s.waits, wait{s.start, len(s.out), s.wait})
+		s.pos = max(s.pos, s.wait)
+	}
+}
+
+// refusal returns why a command is not run at all, or "".
+func (s *session) refusal(c *command, args [][]byte) string {
+	switch {
+	case c.arity > 0 && len(args) != c.arity, len(args) < -c.arity:
+		return "ERR wrong number of arguments for '" + c.name + "' command"
+	case !s.authed && c.flags&noAuth == 0:
+		return "NOAUTH Authentication required."
+	}
+	if c.flags&write != 0 && s.srv.noSpace.Load() {
+		return "IOERR the disk has less free space than --min-free asks for; writes are refused until there is more"
+	}
+	if c.firstKey > 0 {
+		last := c.lastKey
+		if last < 0 {
+			last += len(args)
+		}
+		for i := c.firstKey; i <= last && i < len(args); i += c.keyStep {
+			if len(args[i]) > s.srv.opts.MaxKey {
+				return keyTooLong(len(args[i]), s.srv.opts.MaxKey)
+			}
+		}
+	}
+	return ""
+}
+
+// commit waits until the log has everything that the replies in out tell of. If that fails, the replies that tell of
+// something the log does not have are replaced by the error.
+func (s *session) commit() {
+	if len(s.waits) == 0 {
+		return
+	}
+	if err := s.db.commit(s.pos); err != nil {
+		s.disavow(err)
+	}
+	s.waits = s.waits[:0]
+	s.pos = 0
+}
+
+// disavow replaces the replies whose position did not reach the policy's level.
+func (s *session) disavow(err error) {
+	var out []byte
+	sent := 0
+	for _, w := range s.waits {
+		if s.db.log.Commit(w.pos) == nil {
+			continue
+		}
+		out = append(out, s.out[sent:w.start]...)
+		out = resp.AppendError(out, "IOERR "+err.Error())
+		sent = w.end
+		s.errors.add(1)
+	}
+	s.out = append(out, s.out[sent:]...)
+}
+
+// sent empties out. An array that was needed once, for something big, is let go after a while.
+func (s *session) sent() {
+	const keep, patience = 4 << 10, 64
+	if cap(s.out) <= keep || len(s.out) > cap(s.out)/4 {
+		s.small = 0
+	} else if s.small++; s.small == patience {
+		s.out, s.payload, s.value, s.waits, s.small = nil, nil, nil, nil, 0
+	}
+	s.out = s.out[:0]
+}
+
+// fail makes the error text the whole reply of the command.
+func (s *session) fail(text string) {
+	s.out = resp.AppendError(s.out[:s.start], text)
+}
+
+// ioError makes an error of the log or the store the whole reply of the command.
+func (s *session) ioError(err error) {
+	s.wait = 0
+	s.fail("IOERR " + err.Error())
+}
+
+func (s *session) ok() { s.out = append(s.out, "+OK\r\n"...) }
+
+func (s *session) integer(v int64) { s.out = resp.AppendInt(s.out, v) }
+
+func (s *session) null() { s.out = resp.AppendNull(s.out, s.proto) }
+
+// begin starts a group of entries, which one record of the log will hold.
+func (s *session) begin() { s.payload = s.payload[:0] }
+
+func (s *session) add(e entry.Entry) { s.payload = entry.Append(s.payload, e) }
+
+// write logs and applies the group. It reports false after having replied with the error. REQUIRES: s.locks are locked.
+func (s *session) write() bool {
+	pos, err := s.db.write(&s.locks, s.payload)
+	if err != nil {
+		s.ioError(err)
+		return false
+	}
+	s.wait = max(s.wait, pos)
+	return true
+}
+
+// appendValue appends the value of a key as a bulk string, or nothing if there is none. On an error it has replied.
+func (s *session) appendValue(key []byte) (found, ok bool) {
+	// The value is read right into out, behind a header of the length that the last one had: usually the right one.
+	const room = "$9223372036854775807\r\n"
+	start := len(s.out)
+	s.out = append(s.out, room[:s.header]...)
+	out, found, pos, err := s.db.get(s.out, key)
+	s.out = out
+	s.wait = max(s.wait, pos)
+	if err != nil {
+		s.ioError(err)
+		return false, false
+	}
+	if !found {
+		s.out = s.out[:start]
+		return false, true
+	}
+	var buf [len(room)]byte
+	value := start + s.header
+	header := resp.AppendBulkHeader(buf[:0], len(s.out)-value)
+	if d := len(header) - s.header; d != 0 {
+		s.out = append(s.out, room[:max(d, 0)]...) // grows if it must
+		n := len(s.out) - max(d, 0) - value
+		copy(s.out[value+d:], s.out[value:value+n])
+		s.out = s.out[:value+d+n]
+		s.header = len(header)
+	}
+	copy(s.out[start:], header)
+	s.out = append(s.out, '\r', '\n')
+	return true, true
+}
+
+// closeAfterReply ends the connection once the replies are sent.
+func (s *session) closeAfterReply() { s.closing = true }

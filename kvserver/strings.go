@@ -1,0 +1,245 @@
+package kvserver
+
+import (
+	"math"
+	"time"
+
+	"kvmark/kvserver/resp"
+	"kvmark/wal/entry"
+)
+
+// setOptions are what may follow SET key value.
+type setOptions struct {
+	ifMissing, ifThere bool
+	get, keepEnd       bool
+	end                int64 // unix ms; 0 = none
+}
+
+// parseSet reads the options of SET, or replies with the error and returns false.
+func (s *session) parseSet(args [][]byte) (o setOptions, ok bool) {
+	var timed []byte // the amount that follows EX, PX, EXAT or PXAT
+	var unit, base int64
+	for i := 0; i < len(args); i++ {
+		a := args[i]
+		switch next := i+1 < len(args); {
+		case is(a, "nx") && !o.ifThere:
+			o.ifMissing = true
+		case is(a, "xx") && !o.ifMissing:
+			o.ifThere = true
+		case is(a, "get"):
+			o.get = true
+		case is(a, "keepttl") && timed == nil:
+			o.keepEnd = true
+		case is(a, "ex") && next && timed == nil && !o.keepEnd:
+			unit, base = 1000, time.Now().UnixMilli()
+			i++
+			timed = args[i]
+		case is(a, "px") && next && timed == nil && !o.keepEnd:
+			unit, base = 1, time.Now().UnixMilli()
+			i++
+			timed = args[i]
+		case is(a, "exat") && next && timed == nil && !o.keepEnd:
+			unit = 1000
+			i++
+			timed = args[i]
+		case is(a, "pxat") && next && timed == nil && !o.keepEnd:
+			unit = 1
+			i++
+			timed = args[i]
+		default:
+			s.fail(errSyntax)
+			return o, false
+		}
+	}
+	if timed != nil {
+		o.end, ok = s.end(timed, unit, base, "set")
+		return o, ok
+	}
+	return o, true
+}
+
+// end reads an amount of time that must be positive and returns when it ends, or replies with the error.
+func (s *session) end(amount []byte, unit, base int64, command string) (at int64, ok bool) {
+	v, ok := resp.ParseInt(amount)
+	if !ok {
+		s.fail(errInteger)
+		return 0, false
+	}
+	if v <= 0 || v > (math.MaxInt64-base)/unit {
+		s.fail("ERR invalid expire time in '" + command + "' command")
+		return 0, false
+	}
+	return v*unit + base, true
+}
+
+func setCommand(s *session, args [][]byte) {
+	o, ok := s.parseSet(args[3:])
+	if !ok {
+		return
+	}
+	s.set(args[1], args[2], o)
+}
+
+// set does what all commands do that set one value. It replies like SET.
+func (s *session) set(key, value []byte, o setOptions) (done bool) {
+	s.locks.add(key)
+	s.locks.lock()
+	defer s.locks.unlock()
+	found := false
+	if o.get {
+		var ok bool
+		if found, ok = s.appendValue(key); !ok {
+			return false
+		}
+		if !found {
+			s.null()
+		}
+		s.looked(found)
+	} else if o.ifMissing || o.ifThere {
+		var err error
+		if _, found, s.wait, err = s.db.valueLen(key); err != nil {
+			s.ioError(err)
+			return false
+		}
+	}
+	if o.ifMissing && found || o.ifThere && !found {
+		if !o.get {
+			s.null()
+		}
+		return false
+	}
+	e := entry.Entry{Op: entry.Set, Key: key, Value: value, ExpireAt: o.end}
+	if o.keepEnd {
+		if st := s.db.stripe(key); !st.expired(key) {
+			e.ExpireAt = st.end(key)
+		}
+	}
+	if e.ExpireAt != 0 {
+		e.Op = entry.SetExpire
+	}
+	s.begin()
+	s.add(e)
+	if !s.write() {
+		return false
+	}
+	if !o.get {
+		s.ok()
+	}
+	return true
+}
+
+// setnxCommand is SET NX with numbers for replies.
+func setnxCommand(s *session, args [][]byte) {
+	done := s.set(args[1], args[2], setOptions{ifMissing: true})
+	if s.out[s.start] == resp.Error {
+		return
+	}
+	s.out = s.out[:s.start]
+	s.boolean(done)
+}
+
+func setexCommand(s *session, args [][]byte) {
+	if at, ok := s.end(args[2], 1000, time.Now().UnixMilli(), "setex"); ok {
+		s.set(args[1], args[3], setOptions{end: at})
+	}
+}
+
+func psetexCommand(s *session, args [][]byte) {
+	if at, ok := s.end(args[2], 1, time.Now().UnixMilli(), "psetex"); ok {
+		s.set(args[1], args[3], setOptions{end: at})
+	}
+}
+
+func getCommand(s *session, args [][]byte) {
+	found, ok := s.appendValue(args[1])
+	if !ok {
+		return
+	}
+	if !found {
+		s.null()
+	}
+	s.looked(found)
+}
+
+// looked counts a lookup of a key.
+func (s *session) looked(found bool) {
+	if found {
+		s.hits.add(1)
+	} else {
+		s.misses.add(1)
+	}
+}
+
+func getdelCommand(s *session, args [][]byte) {
+	s.locks.add(args[1])
+	s.locks.lock()
+	defer s.locks.unlock()
+	found, ok := s.appendValue(args[1])
+	if !ok {
+		return
+	}
+	s.looked(found)
+	if !found {
+		s.null()
+		return
+	}
+	s.begin()
+	s.add(entry.Entry{Op: entry.Delete, Key: args[1]})
+	s.write()
+}
+
+// mgetCommand holds the locks of its keys, so that it sees all or nothing of an MSET.
+func mgetCommand(s *session, args [][]byte) {
+	for _, key := range args[1:] {
+		s.locks.add(key)
+	}
+	s.locks.lock()
+	defer s.locks.unlock()
+	s.out = resp.AppendArray(s.out, len(args)-1)
+	for _, key := range args[1:] {
+		found, ok := s.appendValue(key)
+		if !ok {
+			return
+		}
+		if !found {
+			s.null()
+		}
+		s.looked(found)
+	}
+}
+
+func msetCommand(s *session, args [][]byte) {
+	if len(args)%2 == 0 {
+		s.fail("ERR wrong number of arguments for 'mset' command")
+		return
+	}
+	s.begin()
+	for i := 1; i < len(args); i += 2 {
+		s.locks.add(args[i])
+		s.add(entry.Entry{Op: entry.Set, Key: args[i], Value: args[i+1]})
+	}
+	s.locks.lock()
+	defer s.locks.unlock()
+	if s.write() {
+		s.ok()
+	}
+}
+
+func strlenCommand(s *session, args [][]byte) {
+	n, found, pos, err := s.db.valueLen(args[1])
+	if err != nil {
+		s.ioError(err)
+		return
+	}
+	s.wait = pos
+	s.looked(found)
+	s.integer(int64(n))
+}
+
+func (s *session) boolean(b bool) {
+	if b {
+		s.integer(1)
+	} else {
+		s.integer(0)
+	}
+}
