@@ -1,0 +1,70 @@
+# kvmark needs Go and make; everything else is fetched as Go modules.
+
+GO          ?= go
+DURATION    ?= 60s
+RUNFLAGS    ?=
+FUZZTIME    ?= 30s
+BENCH       ?= .
+BENCHTIME   ?= 0.3s
+COUNT       ?= 1
+VERSUSFLAGS ?=
+PKGS        ?= ./...
+
+# The products are pure Go, built the same way everywhere so that two builds of one tree are one binary.
+BUILD       := CGO_ENABLED=0 $(GO) build -trimpath -buildvcs=false -pgo=off
+
+STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
+GOFUMPT     := mvdan.cc/gofumpt@v0.12.0
+
+.DEFAULT_GOAL := help
+
+.PHONY: help
+help: ## show this list
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@echo
+	@echo "  variables: DURATION=$(DURATION) RUNFLAGS FUZZTIME=$(FUZZTIME) BENCH=$(BENCH) BENCHTIME=$(BENCHTIME) COUNT=$(COUNT) PKGS=$(PKGS)"
+
+.PHONY: run
+run: build ## build, then measure QPS of every storage mode (DURATION a phase)
+	bin/kvmark run --duration $(DURATION) $(RUNFLAGS)
+
+.PHONY: build
+build: ## build bin/kvserver and bin/kvmark
+	@mkdir -p bin
+	$(BUILD) -o bin/kvserver ./cmd/kvserver
+	$(BUILD) -o bin/kvmark ./cmd/kvmark
+
+.PHONY: test
+test: ## run every test
+	CGO_ENABLED=0 $(GO) vet $(PKGS)
+	CGO_ENABLED=0 $(GO) test -timeout 15m $(PKGS)
+
+.PHONY: race
+race: ## run every test under the race detector (needs a C compiler)
+	CGO_ENABLED=1 $(GO) test -race -timeout 30m $(PKGS)
+
+.PHONY: lint
+lint: ## vet, gofumpt and staticcheck
+	$(GO) vet $(PKGS)
+	@out=$$($(GO) run $(GOFUMPT) -l .); test -z "$$out" || { echo "not in gofumpt's form:"; echo "$$out"; exit 1; }
+	$(GO) run $(STATICCHECK) $(PKGS)
+
+.PHONY: bench
+bench: ## run the micro benchmarks (benchstat reads the output)
+	CGO_ENABLED=0 $(GO) test -run '^$$' -bench '$(BENCH)' -benchmem -benchtime $(BENCHTIME) -count $(COUNT) $(PKGS)
+
+.PHONY: versus
+versus: build ## drive kvserver and redis-server in interleaved rounds (VERSUSFLAGS=-h lists the options)
+	$(GO) run ./cmd/internal/versus -kvserver bin/kvserver $(VERSUSFLAGS)
+
+.PHONY: fuzz
+fuzz: ## fuzz every decoder, FUZZTIME each
+	@for p in $$($(GO) list $(PKGS)); do \
+	  for f in $$($(GO) test -list '^Fuzz' $$p | grep '^Fuzz'); do \
+	    echo "$$p $$f"; CGO_ENABLED=0 $(GO) test -run '^$$' -fuzz "^$$f\$$" -fuzztime $(FUZZTIME) $$p || exit 1; \
+	  done; \
+	done
+
+.PHONY: clean
+clean: ## remove what was built
+	rm -rf bin

@@ -1,0 +1,173 @@
+// Package lint holds the project's own rules as tests: who may import whom, that every package says what it is for,
+// and that the code is formatted and finished.
+package lint
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"go/ast"
+	"go/format"
+	"go/parser"
+	"go/token"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+const root = "../../.."
+
+// pkg is what the rules need of `go list -json`.
+type pkg struct {
+	ImportPath string
+	Dir        string
+	Imports    []string
+}
+
+func ourPackages(t *testing.T) []pkg {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "go", "list", "-json=ImportPath,Dir,Imports", "kvmark/...")
+	cmd.Dir = root
+	cmd.Stderr = os.Stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("go list: %v", err)
+	}
+	var all []pkg
+	for dec := json.NewDecoder(bytes.NewReader(out)); ; {
+		var p pkg
+		if err := dec.Decode(&p); errors.Is(err, io.EOF) {
+			break
+		} else if err != nil {
+			t.Fatalf("go list: %v", err)
+		}
+		all = append(all, p)
+	}
+	if len(all) < 5 {
+		t.Fatalf("go list found only %d packages of kvmark", len(all))
+	}
+	return all
+}
+
+// layers says what of ours each part of the tree may import. The longest matching prefix counts; a part that is not
+// listed may import nothing of ours.
+var layers = map[string][]string{
+	"kvmark/cmd/kvserver":            {"kvmark/kvserver", "kvmark/wal", "kvmark/storage"},
+	"kvmark/cmd/kvmark":              {"kvmark/client"},
+	"kvmark/cmd/internal":            {"kvmark/client"},
+	"kvmark/kvserver":                {"kvmark/wal", "kvmark/storage", "kvmark/kvserver/resp", "kvmark/kvserver/stats"},
+	"kvmark/kvserver/resp":           {},
+	"kvmark/kvserver/stats":          {},
+	"kvmark/wal":                     {},
+	"kvmark/storage":                 {"kvmark/storage"},
+	"kvmark/storage/serialize":       {"kvmark/storage/serialize/codec", "kvmark/storage/pair", "kvmark/storage/usage"},
+	"kvmark/storage/serialize/codec": {},
+	"kvmark/storage/pair":            {},
+	"kvmark/storage/usage":           {},
+	"kvmark/client":                  {"kvmark/client", "kvmark/kvserver/resp"},
+	"kvmark/client/workload":         {},
+	"kvmark/client/result":           {},
+	"kvmark/client/compare":          {},
+}
+
+func TestImportsPointDown(t *testing.T) {
+	under := func(path, prefix string) bool { return path == prefix || strings.HasPrefix(path, prefix+"/") }
+	for _, p := range ourPackages(t) {
+		var rule string
+		for prefix := range layers {
+			if under(p.ImportPath, prefix) && len(prefix) > len(rule) {
+				rule = prefix
+			}
+		}
+		if rule == "" {
+			t.Errorf("%s lies outside the layout", p.ImportPath)
+			continue
+		}
+		for _, imp := range p.Imports {
+			if !under(imp, "kvmark") {
+				continue
+			}
+			allowed := false
+			for _, a := range layers[rule] {
+				allowed = allowed || under(imp, a)
+			}
+			if !allowed {
+				t.Errorf("%s must not import %s", p.ImportPath, imp)
+			}
+		}
+	}
+}
+
+func TestTopLevelIsFixed(t *testing.T) {
+	want := map[string]bool{
+		"cmd": true, "kvserver": true, "wal": true, "storage": true, "client": true, "testdata": true, "go.mod": true, "go.sum": true,
+		"Makefile": true, "README.md": true, "LICENSE": true, "bin": true, "results": true, // the last two are made, not kept
+	}
+	entries, err := os.ReadDir(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		if !want[e.Name()] && !strings.HasPrefix(e.Name(), ".") {
+			t.Errorf("%s does not belong to the top level", e.Name())
+		}
+	}
+}
+
+func TestEveryPackageSaysWhatItIsFor(t *testing.T) {
+	for _, p := range ourPackages(t) {
+		files, err := filepath.Glob(filepath.Join(p.Dir, "*.go"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var docs int
+		for _, f := range files {
+			parsed, err := parser.ParseFile(token.NewFileSet(), f, nil, parser.ParseComments|parser.PackageClauseOnly)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if documented(parsed) {
+				docs++
+			}
+		}
+		if docs == 0 {
+			t.Errorf("%s has no package comment", p.ImportPath)
+		}
+	}
+}
+
+func documented(f *ast.File) bool {
+	return f.Doc != nil && (strings.HasPrefix(f.Doc.Text(), "Package ") || strings.HasPrefix(f.Doc.Text(), "Command ") || f.Name.Name == "main")
+}
+
+var unfinished = regexp.MustCompile(`\b(TO` + `DO|FIX` + `ME|XX` + `X|HA` + `CK)\b|not ` + `implemented`)
+
+func TestCodeIsFormattedAndFinished(t *testing.T) {
+	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() || filepath.Ext(path) != ".go" {
+			return err
+		}
+		src, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		formatted, err := format.Source(src)
+		if err != nil {
+			t.Errorf("%s: %v", path, err)
+		} else if !bytes.Equal(src, formatted) {
+			t.Errorf("%s is not formatted: gofmt -w %s", path, path)
+		}
+		if at := unfinished.FindIndex(src); at != nil {
+			t.Errorf("%s:%d: unfinished: %q", path, 1+bytes.Count(src[:at[0]], []byte("\n")), src[at[0]:at[1]])
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
