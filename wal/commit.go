@@ -90,6 +90,11 @@ func (l *Log) flushOwned() {
 // writeBatch signs the frames of batch for the places where they will stand and writes them, with one write for each
 // segment it needs, which is one but for rotations. p is where the batch begins. Frames stay readable for Unwritten.
 func (l *Log) writeBatch(batch []byte, p Pos) error {
+	if l.options.Policy == Always {
+		if err := l.fill(l.out.offset + int64(len(batch))); err != nil {
+			return err
+		}
+	}
 	// What stands in batch[from:to] goes to the file next.
 	from, to := batchStart, batchStart
 	if synced, due := l.markDue(); due && len(batch) > batchStart {
@@ -120,6 +125,32 @@ func (l *Log) writeBatch(batch []byte, p Pos) error {
 	if l.options.Policy == Always && l.durable.Load() < l.written.Load() {
 		return l.syncOwned()
 	}
+	return nil
+}
+
+// fill writes zeros ahead of a batch that ends at end, unless there are some, or the segment is still small. To sync what is
+// written over them, the file system has no new length and no new blocks to write down: on ext4 that takes two thirds of the
+// time, and of the processor. Zeros are the normal end of a segment.
+func (l *Log) fill(end int64) error {
+	if l.out.offset < fillBehind || end <= l.out.filled {
+		return nil
+	}
+	from := max(l.out.filled, l.out.offset) // marks may have gone beyond
+	l.out.filled = end
+	n := min(fillBytes, l.options.SegmentBytes-from)
+	if end > from+n {
+		return nil // a big batch, or the last one of the segment
+	}
+	if l.zeros == nil {
+		l.zeros = make([]byte, fillBytes)
+	}
+	if _, err := l.out.file.WriteAt(l.zeros[:n], from); err != nil {
+		return fmt.Errorf("write %d zeros to %s at offset %d: %w", n, l.path(l.out.number), from, err)
+	}
+	l.out.filled = from + n
+	l.mu.Lock()
+	l.segments[len(l.segments)-1].filled = l.out.filled
+	l.mu.Unlock()
 	return nil
 }
 

@@ -112,6 +112,38 @@ func powerLoss(t *testing.T, p Policy, seed uint64) {
 	recovered(t, p, crash(fs, seed), writers*each, fmt.Sprintf("seed %d closed", seed))
 }
 
+// With Always, a segment that is no longer small is written over zeros. A power loss at any batch leaves what was committed.
+func TestPowerLossInFilledSegments(t *testing.T) {
+	for seed := range seeds(3) {
+		fs := vfs.NewCrashableMem()
+		o := quiet(fs, Always)
+		o.SegmentBytes = fillBehind + fillBytes + 100_000 // so that there is not room for all zeros the second time
+		l, _, err := Open(testDir, o, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		rng := rand.New(rand.NewPCG(seed, 2))
+		for n, filled := uint64(1), false; n <= 600; n++ {
+			pos, err := l.Append(append(numbered(rng, n), make([]byte, 2000)...))
+			check(t, err)
+			if n%3 > 0 { // batches of several records
+				continue
+			}
+			check(t, l.Commit(pos))
+			now := l.out.filled > l.out.offset
+			if now != filled || n%99 == 0 {
+				recovered(t, Always, crash(fs, seed*1000+n), n, fmt.Sprintf("seed %d behind %d, filled %v", seed, n, now))
+			}
+			filled = now
+		}
+		if st := l.Stats(); st.Segments < 2 || st.DiskBytes < int64(st.Bytes) {
+			t.Errorf("%+v: want several segments", st)
+		}
+		mustClose(t, l)
+		recovered(t, Always, crash(fs, seed), 600, fmt.Sprintf("seed %d closed", seed))
+	}
+}
+
 // recovered opens fs, which must hold the records 1, 2, ... up to at least least, crashes it at once, and opens it again.
 func recovered(t *testing.T, p Policy, fs *vfs.MemFS, least uint64, what string) {
 	t.Helper()

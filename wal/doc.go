@@ -39,6 +39,9 @@
 // try every byte offset. The head sum exists for that search: a length is believed, and its bytes are read, only after
 // four bytes of proof.
 //
+// Under [Always], a segment that has become long is written over zeros, which are written ahead a mebibyte at a time: what is
+// synced then changes neither the length nor the blocks of the file.
+//
 // # What is known to be synced
 //
 // The offset in a mark is how far fdatasync is known to have returned for this segment. A mark travels in front of the

@@ -59,7 +59,7 @@ func Open(dir string, o Options, fn func(payload []byte) error) (*Log, Recovery,
 		rec.Bytes += rep.Bytes
 		next = number
 		if !newest {
-			l.segments = append(l.segments, segmentSize{number, rep.Size})
+			l.segments = append(l.segments, segmentSize{number: number, bytes: rep.Size})
 			continue
 		}
 		if rep.State == Torn {
@@ -72,7 +72,7 @@ func Open(dir string, o Options, fn func(payload []byte) error) (*Log, Recovery,
 		if err != nil {
 			return nil, rec, fmt.Errorf("wal: %w", err)
 		}
-		l.segments = append(l.segments, segmentSize{number, size})
+		l.segments = append(l.segments, segmentSize{number: number, bytes: size})
 		next++
 	}
 	err = l.create(next)

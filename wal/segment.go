@@ -92,7 +92,7 @@ func (l *Log) create(number uint64) error {
 		return fmt.Errorf("create segment: %w", err)
 	}
 	l.out.file, l.out.number, l.out.sum = f, number, newSummer(number)
-	l.out.offset, l.out.records = int64(segmentHeaderSize), false
+	l.out.offset, l.out.records, l.out.filled = int64(segmentHeaderSize), false, int64(segmentHeaderSize)
 	if vfs.Root(l.options.FS) == vfs.Default {
 		// It creates files with mode 0666 less the umask, and vfs has no word for another.
 		if err := os.Chmod(path, 0o600); err != nil {
@@ -111,7 +111,7 @@ func (l *Log) create(number uint64) error {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.segments = append(l.segments, segmentSize{number, l.out.offset})
+	l.segments = append(l.segments, segmentSize{number: number, bytes: l.out.offset})
 	l.synced, l.marked = l.out.offset, l.out.offset
 	return nil
 }

@@ -51,7 +51,7 @@ func (l *Log) Stats() Stats {
 		Err:      l.Err(),
 	}
 	for _, segment := range l.segments {
-		s.DiskBytes += segment.bytes
+		s.DiskBytes += max(segment.bytes, segment.filled)
 	}
 	return s
 }

@@ -19,6 +19,8 @@ const (
 	// flushBytes and flushEvery bound what the Buffered policy holds back.
 	flushBytes = 256 << 10
 	flushEvery = 200 * time.Millisecond
+	// fillBytes is how many zeros are written ahead at once, in a segment that is longer than fillBehind.
+	fillBytes, fillBehind = 1 << 20, 256 << 10
 
 	// batchStart is where the records of a buffered batch begin; in front of them is room for a synced mark.
 	batchStart = markFrameSize
@@ -134,13 +136,16 @@ type Log struct {
 		file    vfs.File
 		number  uint64
 		offset  int64
-		records bool // there are some in this segment
+		records bool  // there are some in this segment
+		filled  int64 // Always: up to here the file has been written to, if only with zeros
 		sum     summer
 	}
 
 	syncMu     sync.Mutex
 	syncFile   vfs.File // second handle of segment syncNumber
 	syncNumber uint64
+
+	zeros []byte // the owner's; Always
 
 	kick chan struct{} // Buffered: there is enough to write
 	stop chan struct{}
@@ -150,6 +155,7 @@ type Log struct {
 type segmentSize struct {
 	number uint64
 	bytes  int64
+	filled int64 // up to here there are zeros behind bytes
 }
 
 func newLog(dir string, o Options) *Log {
@@ -203,6 +209,14 @@ func (l *Log) Commit(p Pos) error {
 	default:
 		return l.reach(&l.written, p)
 	}
+}
+
+// Reached reports whether Commit would return at once.
+func (l *Log) Reached(p Pos) bool {
+	if l.options.Policy == Always {
+		return l.durable.Load() >= uint64(p)
+	}
+	return l.written.Load() >= uint64(p) || l.options.Policy == Buffered
 }
 
 // Sync returns when everything appended before the call is on the device.

@@ -164,6 +164,11 @@ func (g *guardedFS) Create(name string, category vfs.DiskWriteCategory) (vfs.Fil
 			return nil, err
 		}
 	}
+	if g.isMarker(name) {
+		if err := syncDir(g.FS, g.PathDir(name)); err != nil {
+			return nil, err
+		}
+	}
 	f, err := g.FS.Create(name, category)
 	if err == nil && category == manifestCategory {
 		f = &guardedFile{f, g.health}
@@ -186,7 +191,19 @@ func (g *guardedFS) Remove(name string) error {
 	if err := g.health.fatalErr(); err != nil {
 		return err
 	}
+	if g.isMarker(name) {
+		if err := syncDir(g.FS, g.PathDir(name)); err != nil {
+			return err
+		}
+	}
 	return g.FS.Remove(name)
+}
+
+// isMarker reports whether a file's name says which manifest is the valid one. Pebble makes the manifest, makes the new
+// marker, removes the old one, and syncs the directory once at the end. Where a power failure can lose entries of a directory
+// in any order, that can leave a marker without its manifest, or no marker; so the directory is synced at each step.
+func (g *guardedFS) isMarker(name string) bool {
+	return strings.HasPrefix(g.PathBase(name), "marker.")
 }
 
 // Unwrap implements vfs.FS.

@@ -5,7 +5,7 @@
 //
 // Readers never wait for compression: a bucket is immutable, and replacing it
 // is one assignment. A Set allocates the new bucket's bytes and nothing else,
-// but for what the codec needs (see package codec) and a split now and then.
+// but for what zip needs (see package codec) and a split now and then.
 //
 // Measured with 1,000,000 entries of 36 and 60 bytes of the classic data, deflate,
 // 8 entries a bucket (2026-11-30, go1.26.8, linux/amd64, BenchmarkBytesPerKey):

@@ -506,7 +506,7 @@ func checkProof(key, value []byte) (version uint64, err error) {
 func testConcurrent(t *testing.T, open Open) {
 	s := start(t, open)
 	const workers, keys = 4, 300
-	ops := pick(4000, 100_000)
+	ops := pick(1500, 100_000)
 	var newest [workers][keys]atomic.Uint64
 	key := func(w, i int) []byte { return fmt.Appendf(nil, "worker %d key %d", w, i) }
 	var all sync.WaitGroup
@@ -532,7 +532,7 @@ func testConcurrent(t *testing.T, open Open) {
 		})
 	}
 	var readers sync.WaitGroup
-	for w := range workers {
+	for w := range workers / 2 {
 		readers.Go(func() {
 			r := rand.New(rand.NewPCG(uint64(w), 3))
 			var buf []byte

@@ -2,10 +2,8 @@
 // append-style interface, with the encoders and decoders kept for reuse. It is
 // for the serialize mode, which compresses a bucket on every Set.
 //
-// What a call allocates once warm, besides growing dst: none, s2 and zstd
-// nothing; deflate and zlib nothing to encode and about 2 small tables to
-// decode; zip about 20 objects each way, which is the price of an archive's
-// directory.
+// What a call allocates once warm, besides growing dst: nothing, but for zip
+// with about 20 objects each way, which is the price of an archive's directory.
 package codec
 
 import (

@@ -2,7 +2,10 @@ package codec
 
 import (
 	"bytes"
+	"encoding/binary"
+	"errors"
 	"fmt"
+	"hash/adler32"
 	"io"
 	"slices"
 	"sync"
@@ -16,12 +19,40 @@ import (
 // length code of one bit and a distance code of one bit give 258 bytes.
 const maxDeflate = 1032
 
-// stream is deflate or zlib: a writer and a reader that can be reset.
+// encoders are kept for reuse, as many as were in use at once but no more than
+// 16. A sync.Pool would give them up when the collector runs, and each is up to
+// a megabyte: how often that happens would then show in what is measured.
+type encoders[T any] struct {
+	free  chan T
+	fresh func() T
+}
+
+func newEncoders[T any](fresh func() T) encoders[T] {
+	return encoders[T]{free: make(chan T, 16), fresh: fresh}
+}
+
+func (p *encoders[T]) get() T {
+	select {
+	case e := <-p.free:
+		return e
+	default:
+		return p.fresh()
+	}
+}
+
+func (p *encoders[T]) put(e T) {
+	select {
+	case p.free <- e:
+	default:
+	}
+}
+
+// stream is deflate or zlib.
 type stream struct {
 	name    string
-	writers sync.Pool // of *encoder
-	readers sync.Pool // of *decoder
-	open    func(io.Reader) (io.ReadCloser, error)
+	writers encoders[*encoder]
+	readers sync.Pool // of *inflater
+	unwrap  func(src []byte) (deflated, sum []byte, err error)
 }
 
 type encoder struct {
@@ -30,11 +61,6 @@ type encoder struct {
 		io.WriteCloser
 		Reset(io.Writer)
 	}
-}
-
-type decoder struct {
-	in bytes.Reader
-	r  io.ReadCloser // nil until there is something to read
 }
 
 // appender is an io.Writer that appends.
@@ -48,30 +74,30 @@ func (a *appender) Write(p []byte) (int, error) {
 func newDeflate(level int) (Codec, error) {
 	return &stream{
 		name: "deflate",
-		writers: sync.Pool{New: func() any {
+		writers: newEncoders(func() *encoder {
 			w, _ := flate.NewWriter(nil, level) // fails on a bad level only
 			return &encoder{w: w}
-		}},
-		readers: sync.Pool{New: func() any { return new(decoder) }},
-		open:    func(r io.Reader) (io.ReadCloser, error) { return flate.NewReader(r), nil },
+		}),
+		readers: sync.Pool{New: func() any { return new(inflater) }},
+		unwrap:  func(src []byte) (deflated, sum []byte, err error) { return src, nil, nil },
 	}, nil
 }
 
 func newZlib(level int) (Codec, error) {
 	return &stream{
 		name: "zlib",
-		writers: sync.Pool{New: func() any {
+		writers: newEncoders(func() *encoder {
 			w, _ := zlib.NewWriterLevel(nil, level) // fails on a bad level only
 			return &encoder{w: w}
-		}},
-		readers: sync.Pool{New: func() any { return new(decoder) }},
-		open:    zlib.NewReader,
+		}),
+		readers: sync.Pool{New: func() any { return new(inflater) }},
+		unwrap:  unwrapZlib,
 	}, nil
 }
 
 func (s *stream) Encode(dst, src []byte) ([]byte, error) {
-	e := s.writers.Get().(*encoder)
-	defer s.writers.Put(e)
+	e := s.writers.get()
+	defer s.writers.put(e)
 	e.out.b = dst
 	e.w.Reset(&e.out)
 	_, err := e.w.Write(src)
@@ -90,27 +116,42 @@ func (s *stream) Decode(dst, src []byte, rawLen int) ([]byte, error) {
 	if rawLen/maxDeflate > len(src) {
 		return dst, fmt.Errorf("%w: %s: %d bytes cannot hold %d", ErrCorrupt, s.name, len(src), rawLen)
 	}
-	d := s.readers.Get().(*decoder)
-	defer s.readers.Put(d)
-	d.in.Reset(src)
-	defer d.in.Reset(nil) // do not keep the caller's bytes alive
-	var err error
-	if d.r == nil {
-		d.r, err = s.open(&d.in)
-	} else {
-		err = d.r.(flate.Resetter).Reset(&d.in, nil)
-	}
+	deflated, sum, err := s.unwrap(src)
 	if err != nil {
 		return dst, fmt.Errorf("%w: %s: %w", ErrCorrupt, s.name, err)
 	}
-	out, err := readExactly(dst, d.r, rawLen)
-	if err == nil && d.in.Len() > 0 {
-		err = fmt.Errorf("%d bytes after the end", d.in.Len())
+	f := s.readers.Get().(*inflater)
+	defer s.readers.Put(f)
+	out, rest, err := f.inflate(dst, deflated, rawLen)
+	switch {
+	case err != nil:
+	case len(rest) > 0:
+		err = fmt.Errorf("%d bytes after the end", len(rest))
+	case sum != nil && binary.BigEndian.Uint32(sum) != adler32.Checksum(out[len(dst):]):
+		err = errors.New("wrong checksum")
 	}
 	if err != nil {
 		return dst, fmt.Errorf("%w: %s: %w", ErrCorrupt, s.name, err)
 	}
 	return out, nil
+}
+
+// unwrapZlib takes off what RFC 1950 puts around DEFLATE:
+//
+//	+-----+-----+---------+-----------+
+//	| CMF | FLG | DEFLATE | Adler-32  |
+//	|     |     |         | 4 bytes   |
+//	+-----+-----+---------+-----------+
+func unwrapZlib(src []byte) (deflated, sum []byte, err error) {
+	const header, deflate, mostWindow, dictionary = 2, 8, 7, 1 << 5
+	if len(src) < header+adler32.Size {
+		return nil, nil, errTruncated
+	}
+	if cmf, flg := src[0], src[1]; cmf&15 != deflate || cmf>>4 > mostWindow || flg&dictionary != 0 || binary.BigEndian.Uint16(src)%31 != 0 {
+		return nil, nil, errors.New("wrong header")
+	}
+	end := len(src) - adler32.Size
+	return src[header:end], src[end:], nil
 }
 
 // readExactly appends the n bytes that r has, no less and no more.
@@ -133,20 +174,20 @@ func readExactly(dst []byte, r io.Reader, n int) ([]byte, error) {
 
 // zipCodec makes true archives with one nameless member.
 type zipCodec struct {
-	flate    sync.Pool // of *flate.Writer
+	flate    encoders[*pooledWriter]
 	inflate  sync.Pool // of flate readers
 	compress zip.Compressor
 }
 
 func newZip(level int) (Codec, error) {
 	c := &zipCodec{}
-	c.flate.New = func() any {
+	c.flate = newEncoders(func() *pooledWriter {
 		w, _ := flate.NewWriter(nil, level) // fails on a bad level only
 		return &pooledWriter{w, &c.flate}
-	}
+	})
 	c.inflate.New = func() any { return &pooledReader{flate.NewReader(nil), &c.inflate} }
 	c.compress = func(w io.Writer) (io.WriteCloser, error) {
-		p := c.flate.Get().(*pooledWriter)
+		p := c.flate.get()
 		p.Reset(w)
 		return p, nil
 	}
@@ -156,13 +197,13 @@ func newZip(level int) (Codec, error) {
 // pooledWriter and pooledReader go back to their pool when the archive closes them.
 type pooledWriter struct {
 	*flate.Writer
-	pool *sync.Pool
+	pool *encoders[*pooledWriter]
 }
 
 func (p *pooledWriter) Close() error {
 	err := p.Writer.Close()
 	p.Reset(io.Discard)
-	p.pool.Put(p)
+	p.pool.put(p)
 	return err
 }
 

@@ -1,0 +1,110 @@
+package file
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+)
+
+// Salvager reads the values that a checkpoint refers to, without a [Store] and without changing anything, to say which of
+// them are what was stored. It is for those who check or repair a data directory that is not in use.
+type Salvager struct {
+	fs   vfs.FS
+	dir  string
+	open map[uint32]vfs.File // nil for a file that cannot be used
+	why  map[uint32]error    // why not
+	buf  []byte
+}
+
+// NewSalvager returns one for the value files of a data directory.
+func NewSalvager(fs vfs.FS, dir string) *Salvager {
+	if fs == nil {
+		fs = vfs.Default
+	}
+	return &Salvager{fs: fs, dir: fs.PathJoin(dir, "values"), open: map[uint32]vfs.File{}, why: map[uint32]error{}}
+}
+
+// Record goes through one record of a checkpoint. It appends to good the part of it whose values can be read, and calls bad
+// for the others with an error that is a [DamageError]. The error is of a record that is not what Checkpoint emits.
+func (s *Salvager) Record(good, rec []byte, bad func(key []byte, err error)) ([]byte, error) {
+	for rest := rec; len(rest) > 0; {
+		key, loc, after, err := nextLocation(rest)
+		if err != nil {
+			return good, fmt.Errorf("file: checkpoint record of %d bytes, byte %d: %w", len(rec), len(rec)-len(rest), err)
+		}
+		if err := s.read(key, loc); err != nil {
+			bad(key, err)
+		} else {
+			good = append(good, rest[:len(rest)-len(after)]...)
+		}
+		rest = after
+	}
+	return good, nil
+}
+
+func (s *Salvager) read(key []byte, loc location) error {
+	number, offset := loc.pos.file(), loc.pos.offset()
+	path := s.fs.PathJoin(s.dir, fileName(number))
+	f := s.file(number, path)
+	if f == nil {
+		return &DamageError{path, 0, s.why[number]}
+	}
+	if loc.valueLen > MaxValueBytes {
+		return &DamageError{path, offset, fmt.Errorf("a value of %d bytes is impossible", loc.valueLen)}
+	}
+	n := int(loc.valueLen)
+	if cap(s.buf) < n {
+		info, err := f.Stat()
+		if err != nil {
+			return &DamageError{path, offset, err}
+		}
+		if int64(n) > info.Size() {
+			return &DamageError{path, offset, errShort}
+		}
+		s.buf = make([]byte, n)
+	}
+	value := s.buf[:n]
+	if m, err := f.ReadAt(value, offset+recordHeader+int64(len(key))); m < n {
+		return &DamageError{path, offset, fmt.Errorf("read %d of %d bytes of a value: %w", m, n, err)}
+	}
+	if checksum(number, uint32(offset), key, value) != loc.crc {
+		return &DamageError{path, offset, errChecksum}
+	}
+	return nil
+}
+
+// file returns a file that is open and has a good header, or nil.
+func (s *Salvager) file(number uint32, path string) vfs.File {
+	f, known := s.open[number]
+	if known {
+		return f
+	}
+	f, err := s.fs.Open(path, vfs.RandomReadsOption)
+	if err == nil {
+		var head [headerBytes]byte
+		n, rerr := f.ReadAt(head[:], 0)
+		if err = checkHeader(head[:n], number); err != nil {
+			if n < headerBytes {
+				err = rerr
+			}
+			_ = f.Close()
+			f = nil
+		}
+	} else {
+		f = nil
+	}
+	s.open[number], s.why[number] = f, err
+	return f
+}
+
+// Close closes the files.
+func (s *Salvager) Close() error {
+	var errs []error
+	for _, f := range s.open {
+		if f != nil {
+			errs = append(errs, f.Close())
+		}
+	}
+	return errors.Join(errs...)
+}
