@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"kvmark/kvserver/resp"
-	"kvmark/wal"
 )
 
 func timeCommand(s *session, _ [][]byte) {
@@ -37,69 +36,48 @@ func infoCommand(s *session, args [][]byte) {
 	s.out = resp.AppendVerbatim(s.out, s.proto, s.srv.info(args[1:]))
 }
 
-func configCommand(s *session, args [][]byte) {
-	switch sub := args[1]; {
-	case is(sub, "get"):
-		if len(args) < 3 {
-			s.wrongSubArity("config", "get")
-			return
-		}
-		var found [][2]string
-		for _, p := range s.srv.config() {
-			for _, pattern := range args[2:] {
-				if glob(pattern, []byte(p[0]), true) {
-					if is(pattern, p[0]) {
-						p[0] = string(pattern) // a name comes back as it was asked for
-					}
-					found = append(found, p)
-					break
-				}
-			}
-		}
-		s.out = resp.AppendMap(s.out, s.proto, len(found))
-		for _, p := range found {
-			s.out = resp.AppendBulk(s.out, p[0])
-			s.out = resp.AppendBulk(s.out, p[1])
-		}
-	case is(sub, "resetstat"):
-		if len(args) != 2 {
-			s.wrongSubArity("config", "resetstat")
-			return
-		}
-		s.srv.resetStats()
-		s.ok()
-	case is(sub, "set"):
-		if len(args) < 4 || len(args)%2 != 0 {
-			s.wrongSubArity("config", "set")
-			return
-		}
-		for _, p := range s.srv.config() {
-			if is(args[2], p[0]) {
-				s.fail(fmt.Sprintf("ERR CONFIG SET failed (possibly related to argument '%s') - can't set immutable config", p[0]))
-				return
-			}
-		}
-		s.fail(fmt.Sprintf("ERR Unknown option or number of arguments for CONFIG SET - '%s'", args[2][:min(len(args[2]), 128)]))
-	default:
-		s.unknownSubcommand("config", sub)
+// bgsaveCommand is BGSAVE [SCHEDULE]: it makes a checkpoint, which lets the log's older part go.
+func bgsaveCommand(s *session, args [][]byte) {
+	if len(args) > 2 || len(args) == 2 && !is(args[1], "schedule") {
+		s.fail(errSyntax)
+		return
 	}
+	if f := s.db.failed.Load(); f != nil {
+		s.ioError(f.err)
+		return
+	}
+	if s.srv.checkpoints.running.Load() {
+		s.fail("ERR Background save already in progress")
+		return
+	}
+	select {
+	case s.srv.checkpoints.wanted <- struct{}{}:
+	default: // one is about to begin
+	}
+	s.out = resp.AppendSimple(s.out, "Background saving started")
 }
 
-// config returns the parameters of Redis that tools ask for, as this server has them. All of them are set at the start.
-func (srv *Server) config() [][2]string {
-	fsync := map[wal.Policy]string{wal.Buffered: "no", wal.OS: "no", wal.Interval: "everysec", wal.Always: "always"}
-	o := &srv.opts
-	return [][2]string{
-		{"appendfsync", fsync[o.WALPolicy]},
-		{"appendonly", "yes"},
-		{"databases", "1"},
-		{"dir", o.Dir},
-		{"maxclients", strconv.Itoa(o.MaxClients)},
-		{"maxmemory", "0"},
-		{"maxmemory-policy", "noeviction"},
-		{"port", strconv.Itoa(srv.port())},
-		{"proto-max-bulk-len", strconv.Itoa(o.MaxValue)},
-		{"save", ""},
-		{"timeout", strconv.Itoa(int(o.IdleTimeout.Seconds()))},
+// lastsaveCommand is LASTSAVE: when the last checkpoint was complete, or the server started.
+func lastsaveCommand(s *session, _ [][]byte) { s.integer(s.srv.checkpoints.last.Load()) }
+
+// maxSleep bounds DEBUG SLEEP.
+const maxSleep = time.Hour
+
+// debugCommand is DEBUG SLEEP seconds: it keeps this client waiting, and no other.
+func debugCommand(s *session, args [][]byte) {
+	if !is(args[1], "sleep") {
+		s.unknownSubcommand("debug", args[1])
+		return
 	}
+	if len(args) != 3 {
+		s.wrongSubArity("debug", "sleep")
+		return
+	}
+	seconds, err := strconv.ParseFloat(string(args[2]), 64)
+	if err != nil || !(seconds >= 0 && seconds <= maxSleep.Seconds()) {
+		s.fail(fmt.Sprintf("ERR value is not a number of seconds between 0 and %d", int(maxSleep.Seconds())))
+		return
+	}
+	s.delay = time.Duration(seconds * float64(time.Second))
+	s.ok()
 }

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -200,7 +201,15 @@ func (srv *Server) restoreCheckpoint() (first uint64, err error) {
 		return 0, nil
 	}
 	first = numbers[len(numbers)-1]
+	info, err := fs.Stat(fs.PathJoin(dir, checkpointFile(first)))
+	if err != nil {
+		return 0, fmt.Errorf("kvserver: %w", err)
+	}
+	p := newProgress(&srv.opts, "reading the checkpoint", info.Size())
 	srv.replayed.CheckpointRecords, srv.replayed.CheckpointBytes, err = readCheckpoint(fs, fs.PathJoin(dir, checkpointFile(first)), func(kind byte, payload []byte) error {
+		if err := p.add(len(payload)); err != nil {
+			return err
+		}
 		switch kind {
 		case frameStore:
 			return srv.db.store.Restore(payload)
@@ -215,11 +224,16 @@ func (srv *Server) restoreCheckpoint() (first uint64, err error) {
 // checkpointStats is what INFO says of checkpoints.
 type checkpointStats struct {
 	count, nanos, bytes atomic.Int64 // since the start; bytes of the last one
+	last                atomic.Int64 // Unix time of the last one
 	running             atomic.Bool
+	err                 atomic.Pointer[error] // of the last try; nil = it succeeded
+	wanted              chan struct{}         // BGSAVE
+
+	mu sync.Mutex // held while one is made
 }
 
-// checkpointWhenDue is the goroutine that makes checkpoints: whenever the log is longer than asked for, and than twice the
-// data, so that neither the disk nor the time of a start grows with the number of writes.
+// checkpointWhenDue is the goroutine that makes checkpoints: when a client wants one, and whenever the log is longer than
+// asked for, and than twice the data, so that neither the disk nor the time of a start grows with the number of writes.
 func (srv *Server) checkpointWhenDue() {
 	ticker := time.NewTicker(time.Second)
 	defer ticker.Stop()
@@ -228,14 +242,11 @@ func (srv *Server) checkpointWhenDue() {
 		select {
 		case <-srv.quit:
 			return
+		case <-srv.checkpoints.wanted:
 		case <-ticker.C:
-		}
-		size := srv.db.log.Stats().DiskBytes
-		if size < srv.opts.CheckpointBytes || time.Now().Before(notBefore) || srv.db.failed.Load() != nil {
-			continue
-		}
-		if st := srv.db.store.Stats(); size < 2*(st.KeyBytes+st.ValueBytes) {
-			continue
+			if time.Now().Before(notBefore) || !srv.checkpointDue() {
+				continue
+			}
 		}
 		if err := srv.Checkpoint(); err != nil && !errors.Is(err, ErrServerClosed) {
 			notBefore = time.Now().Add(time.Minute)
@@ -244,10 +255,32 @@ func (srv *Server) checkpointWhenDue() {
 	}
 }
 
-// Checkpoint makes a checkpoint beside the load and lets the older part of the log go. It must not run twice at a time.
-func (srv *Server) Checkpoint() (err error) {
+func (srv *Server) checkpointDue() bool {
+	size, asked := srv.db.log.Stats().DiskBytes, srv.settings.checkpointBytes.Load()
+	if asked == 0 || size < asked || srv.db.failed.Load() != nil {
+		return false
+	}
+	st := srv.db.store.Stats()
+	return size >= 2*(st.KeyBytes+st.ValueBytes)
+}
+
+// Checkpoint makes a checkpoint beside the load and lets the older part of the log go. An error takes nothing away: the log
+// and the checkpoint before it are still there.
+func (srv *Server) Checkpoint() error {
+	srv.checkpoints.mu.Lock()
+	defer srv.checkpoints.mu.Unlock()
 	srv.checkpoints.running.Store(true)
 	defer srv.checkpoints.running.Store(false)
+	err := srv.checkpoint()
+	if err == nil {
+		srv.checkpoints.err.Store(nil)
+	} else {
+		srv.checkpoints.err.Store(&err)
+	}
+	return err
+}
+
+func (srv *Server) checkpoint() (err error) {
 	start := time.Now()
 	fs, dir := srv.opts.FS, srv.opts.FS.PathJoin(srv.opts.Dir, checkpointName)
 	if err := fs.MkdirAll(dir, 0o700); err != nil {
@@ -292,6 +325,7 @@ func (srv *Server) Checkpoint() (err error) {
 	srv.checkpoints.count.Add(1)
 	srv.checkpoints.nanos.Add(int64(time.Since(start)))
 	srv.checkpoints.bytes.Store(size)
+	srv.checkpoints.last.Store(time.Now().Unix())
 	return nil
 }
 

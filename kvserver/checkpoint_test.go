@@ -226,7 +226,7 @@ func TestADamagedCheckpointIsNamed(t *testing.T) {
 	srv := open(t, Options{FS: fs, CheckpointBytes: -1})
 	c := speak(t, srv)
 	c.want("MSET a 1 b 2 c 3", ok)
-	c.want("SET d 4 EX 1000", ok)
+	c.want("SET d 4 EXAT 9999999999", ok)
 	if err := srv.Checkpoint(); err != nil {
 		t.Fatal(err)
 	}
@@ -258,7 +258,7 @@ func TestADamagedCheckpointIsNamed(t *testing.T) {
 	writeFile(t, fs, path, good)
 	c = speak(t, open(t, Options{FS: fs}))
 	c.want("MGET a b c d", "*4\r\n$1\r\n1\r\n$1\r\n2\r\n$1\r\n3\r\n$1\r\n4\r\n")
-	c.want("TTL d", ":1000\r\n")
+	c.want("EXPIRETIME d", ":9999999999\r\n")
 }
 
 func readFile(t *testing.T, fs vfs.FS, path string) []byte {
@@ -296,6 +296,10 @@ func FuzzReadCheckpoint(f *testing.F) {
 		_, _, err := readCheckpoint(fs, "c", func(byte, []byte) error { return nil })
 		if _, ok := errors.AsType[*wal.CorruptionError](err); err != nil && !ok {
 			t.Fatalf("got %T: %v", err, err)
+		}
+		frames, skipped, serr := salvageCheckpoint(fs, "c", func(byte, []byte) error { return nil })
+		if serr != nil || err == nil && skipped > 0 || frames < 0 || skipped > int64(len(data)) {
+			t.Fatalf("salvage: %d frames, %d bytes skipped, %v; reading: %v", frames, skipped, serr, err)
 		}
 	})
 }

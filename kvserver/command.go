@@ -11,11 +11,12 @@ import (
 type flags uint8
 
 const (
-	write    flags = 1 << iota // may change the data
-	readonly                   // reads keys
-	noAuth                     // allowed before authentication
-	fast                       // takes a time that does not depend on the data
-	admin                      // for operators
+	write     flags = 1 << iota // may change the data
+	readonly                    // reads keys
+	noAuth                      // allowed before authentication
+	fast                        // takes a time that does not depend on the data
+	admin                       // for operators
+	listening                   // allowed on a RESP2 connection that has subscriptions
 )
 
 // command is one row of the table.
@@ -42,12 +43,12 @@ const longestName = 16
 
 func newCommands() *commands {
 	c := &commands{byName: map[string]*command{}, all: []command{
-		{name: "ping", arity: -1, flags: fast, group: "connection", summary: "Returns the server's liveliness response.", run: pingCommand},
+		{name: "ping", arity: -1, flags: fast | listening, group: "connection", summary: "Returns the server's liveliness response.", run: pingCommand},
 		{name: "echo", arity: 2, flags: fast, group: "connection", summary: "Returns the given string.", run: echoCommand},
 		{name: "hello", arity: -1, flags: fast | noAuth, group: "connection", summary: "Handshakes with the server.", run: helloCommand},
 		{name: "auth", arity: -2, flags: fast | noAuth, group: "connection", summary: "Authenticates the connection.", run: authCommand},
-		{name: "quit", arity: -1, flags: fast | noAuth, group: "connection", summary: "Closes the connection.", run: quitCommand},
-		{name: "reset", arity: 1, flags: fast | noAuth, group: "connection", summary: "Resets the connection.", run: resetCommand},
+		{name: "quit", arity: -1, flags: fast | noAuth | listening, group: "connection", summary: "Closes the connection.", run: quitCommand},
+		{name: "reset", arity: 1, flags: fast | noAuth | listening, group: "connection", summary: "Resets the connection.", run: resetCommand},
 		{name: "select", arity: 2, flags: fast, group: "connection", summary: "Changes the selected database. There is only 0.", run: selectCommand},
 		{name: "client", arity: -2, group: "connection", summary: "A container for client connection commands.", run: clientCommand},
 
@@ -60,15 +61,34 @@ func newCommands() *commands {
 		{name: "mget", arity: -2, flags: readonly | fast, firstKey: 1, lastKey: -1, keyStep: 1, group: "string", summary: "Returns the values of several keys.", run: mgetCommand},
 		{name: "mset", arity: -3, flags: write, firstKey: 1, lastKey: -1, keyStep: 2, group: "string", summary: "Sets the values of several keys at once.", run: msetCommand},
 		{name: "strlen", arity: 2, flags: readonly | fast, firstKey: 1, lastKey: 1, keyStep: 1, group: "string", summary: "Returns the length of a value.", run: strlenCommand},
+		{name: "append", arity: 3, flags: write | fast, firstKey: 1, lastKey: 1, keyStep: 1, group: "string", summary: "Appends to the value of a key.", run: appendCommand},
+		{name: "incr", arity: 2, flags: write | fast, firstKey: 1, lastKey: 1, keyStep: 1, group: "string", summary: "Adds one to the number that a key holds.", run: incrCommand},
+		{name: "decr", arity: 2, flags: write | fast, firstKey: 1, lastKey: 1, keyStep: 1, group: "string", summary: "Takes one off the number that a key holds.", run: decrCommand},
+		{name: "incrby", arity: 3, flags: write | fast, firstKey: 1, lastKey: 1, keyStep: 1, group: "string", summary: "Adds to the number that a key holds.", run: incrbyCommand},
+		{name: "decrby", arity: 3, flags: write | fast, firstKey: 1, lastKey: 1, keyStep: 1, group: "string", summary: "Takes from the number that a key holds.", run: decrbyCommand},
 
 		{name: "del", arity: -2, flags: write, firstKey: 1, lastKey: -1, keyStep: 1, group: "generic", summary: "Deletes keys.", run: delCommand},
 		{name: "unlink", arity: -2, flags: write | fast, firstKey: 1, lastKey: -1, keyStep: 1, group: "generic", summary: "Deletes keys.", run: delCommand},
 		{name: "exists", arity: -2, flags: readonly | fast, firstKey: 1, lastKey: -1, keyStep: 1, group: "generic", summary: "Counts how many of the keys exist.", run: existsCommand},
 		{name: "expire", arity: -3, flags: write | fast, firstKey: 1, lastKey: 1, keyStep: 1, group: "generic", summary: "Sets the end of a key in seconds.", run: expireCommand},
 		{name: "pexpire", arity: -3, flags: write | fast, firstKey: 1, lastKey: 1, keyStep: 1, group: "generic", summary: "Sets the end of a key in milliseconds.", run: pexpireCommand},
+		{name: "expireat", arity: -3, flags: write | fast, firstKey: 1, lastKey: 1, keyStep: 1, group: "generic", summary: "Sets the end of a key to a Unix time in seconds.", run: expireatCommand},
+		{name: "pexpireat", arity: -3, flags: write | fast, firstKey: 1, lastKey: 1, keyStep: 1, group: "generic", summary: "Sets the end of a key to a Unix time in milliseconds.", run: pexpireatCommand},
+		{name: "expiretime", arity: 2, flags: readonly | fast, firstKey: 1, lastKey: 1, keyStep: 1, group: "generic", summary: "Returns the Unix time in seconds at which a key ends.", run: expiretimeCommand},
+		{name: "pexpiretime", arity: 2, flags: readonly | fast, firstKey: 1, lastKey: 1, keyStep: 1, group: "generic", summary: "Returns the Unix time in milliseconds at which a key ends.", run: pexpiretimeCommand},
 		{name: "ttl", arity: 2, flags: readonly | fast, firstKey: 1, lastKey: 1, keyStep: 1, group: "generic", summary: "Returns the time a key has left in seconds.", run: ttlCommand},
 		{name: "pttl", arity: 2, flags: readonly | fast, firstKey: 1, lastKey: 1, keyStep: 1, group: "generic", summary: "Returns the time a key has left in milliseconds.", run: pttlCommand},
 		{name: "persist", arity: 2, flags: write | fast, firstKey: 1, lastKey: 1, keyStep: 1, group: "generic", summary: "Removes the end of a key.", run: persistCommand},
+		{name: "type", arity: 2, flags: readonly | fast, firstKey: 1, lastKey: 1, keyStep: 1, group: "generic", summary: "Returns the type of a key's value, which is string.", run: typeCommand},
+		{name: "keys", arity: 2, flags: readonly, group: "generic", summary: "Returns all keys that match a pattern.", run: keysCommand},
+		{name: "scan", arity: -2, flags: readonly, group: "generic", summary: "Walks through the keys, some at a time.", run: scanCommand},
+
+		{name: "subscribe", arity: -2, flags: listening, group: "pubsub", summary: "Listens for messages published to channels.", run: subscribeCommand},
+		{name: "unsubscribe", arity: -1, flags: listening, group: "pubsub", summary: "Stops listening to messages posted to channels.", run: unsubscribeCommand},
+		{name: "psubscribe", arity: -2, flags: listening, group: "pubsub", summary: "Listens for messages published to channels that match patterns.", run: psubscribeCommand},
+		{name: "punsubscribe", arity: -1, flags: listening, group: "pubsub", summary: "Stops listening to messages published to channels that match patterns.", run: punsubscribeCommand},
+		{name: "publish", arity: 3, flags: fast, group: "pubsub", summary: "Posts a message to a channel.", run: publishCommand},
+		{name: "pubsub", arity: -2, group: "pubsub", summary: "A container for Pub/Sub commands.", run: pubsubCommand},
 
 		{name: "dbsize", arity: 1, flags: readonly | fast, group: "server", summary: "Returns the number of keys.", run: dbsizeCommand},
 		{name: "flushall", arity: -1, flags: write, group: "server", summary: "Removes all keys.", run: flushCommand},
@@ -77,6 +97,10 @@ func newCommands() *commands {
 		{name: "config", arity: -2, flags: admin, group: "server", summary: "A container for server configuration commands.", run: configCommand},
 		{name: "command", arity: -1, group: "server", summary: "Returns information about the commands.", run: commandCommand},
 		{name: "time", arity: 1, flags: fast, group: "server", summary: "Returns the server time.", run: timeCommand},
+		{name: "memory", arity: -2, flags: readonly, group: "server", summary: "A container for commands about memory.", run: memoryCommand},
+		{name: "bgsave", arity: -1, flags: admin, group: "server", summary: "Makes a checkpoint in the background.", run: bgsaveCommand},
+		{name: "lastsave", arity: 1, flags: admin | fast, group: "server", summary: "Returns the time of the last checkpoint.", run: lastsaveCommand},
+		{name: "debug", arity: -2, flags: admin, group: "server", summary: "A container for commands for tests.", run: debugCommand},
 		{name: "shutdown", arity: -1, flags: admin, group: "server", summary: "Syncs the log and ends the server.", run: shutdownCommand},
 
 		// The first lines of an HTTP request: a web page that makes a browser talk to this port gets no further.
@@ -149,6 +173,10 @@ func (s *session) wrongSubArity(container, sub string) {
 
 func keyTooLong(n, limit int) string {
 	return fmt.Sprintf("ERR key of %d bytes; the limit is %d", n, limit)
+}
+
+func valueTooLong(n, limit int) string {
+	return fmt.Sprintf("ERR value of %d bytes; the limit is %d", n, limit)
 }
 
 const (

@@ -1,10 +1,12 @@
 package kvserver
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"crypto/subtle"
 	"fmt"
 	"strings"
+	"time"
 
 	"kvmark/kvserver/resp"
 )
@@ -13,6 +15,12 @@ import (
 const redisVersion = "7.2.0"
 
 func pingCommand(s *session, args [][]byte) {
+	if len(args) <= 2 && s.listens() {
+		s.out = resp.AppendArray(s.out, 2)
+		s.out = resp.AppendBulk(s.out, "pong")
+		s.out = resp.AppendBulk(s.out, bytes.Join(args[1:], nil))
+		return
+	}
 	switch len(args) {
 	case 1:
 		s.out = append(s.out, "+PONG\r\n"...)
@@ -65,18 +73,30 @@ func authCommand(s *session, args [][]byte) {
 	if len(args) == 3 {
 		user = args[1]
 	}
-	if !s.authenticate(user, args[len(args)-1]) {
-		s.fail(errWrongPass)
-		return
+	if s.authenticate(user, args[len(args)-1]) {
+		s.ok()
 	}
-	s.ok()
 }
 
-// authenticate takes the same time whether the password is right, nearly right, or of another length.
+// A client that does not know the password hears so after a while, and is not listened to any more after a few times.
+const (
+	authDelay    = 500 * time.Millisecond
+	authAttempts = 10
+	// authTimeout is how long a connection may take to authenticate, or to agree on TLS.
+	authTimeout = 30 * time.Second
+)
+
+// authenticate takes the same time whether the password is right, nearly right, or of another length. It replies if it is wrong.
 func (s *session) authenticate(user, password []byte) bool {
 	want, got := sha256.Sum256([]byte(s.srv.opts.Password)), sha256.Sum256(password)
 	match := subtle.ConstantTimeCompare(want[:], got[:]) == 1
 	if string(user) != onlyUser || !match && s.srv.opts.Password != "" {
+		s.fail(errWrongPass)
+		s.srv.authFailures.Add(1)
+		s.delay = authDelay
+		if s.failures++; s.failures == authAttempts {
+			s.closeAfterReply()
+		}
 		return false
 	}
 	s.setAuthed(true)
@@ -117,7 +137,6 @@ func helloCommand(s *session, args [][]byte) {
 		}
 	}
 	if password != nil && !s.authenticate(user, password) {
-		s.fail(errWrongPass)
 		return
 	}
 	if !s.authed {
@@ -129,6 +148,7 @@ func helloCommand(s *session, args [][]byte) {
 	}
 	s.proto = proto
 	s.resp3.Store(proto == resp.RESP3)
+	s.collect() // what was published until now is in the old protocol
 	s.out = resp.AppendMap(s.out, s.proto, 7)
 	for _, f := range [][2]string{{"server", "redis"}, {"version", redisVersion}} {
 		s.out = resp.AppendBulk(s.out, f[0])
@@ -174,7 +194,7 @@ func clientCommand(s *session, args [][]byte) {
 	for _, p := range []struct {
 		name  string
 		arity int
-	}{{"id", 2}, {"getname", 2}, {"setname", 3}, {"setinfo", 4}, {"info", 2}, {"list", -2}, {"no-evict", 3}, {"no-touch", 3}} {
+	}{{"id", 2}, {"getname", 2}, {"setname", 3}, {"setinfo", 4}, {"info", 2}, {"list", -2}, {"kill", -3}, {"reply", 3}, {"no-evict", 3}, {"no-touch", 3}} {
 		if is(sub, p.name) {
 			name, arity = p.name, p.arity
 		}
@@ -209,6 +229,10 @@ func clientCommand(s *session, args [][]byte) {
 		s.out = resp.AppendVerbatim(s.out, s.proto, s.srv.clientLine(s.id))
 	case "list":
 		s.listClients(args[2:])
+	case "kill":
+		s.killClients(args[2:])
+	case "reply":
+		s.setReply(args[2])
 	case "no-evict", "no-touch":
 		// Nothing is ever evicted, and nothing remembers when a key was touched: both are as asked for.
 		if !is(args[2], "on") && !is(args[2], "off") {
@@ -246,15 +270,12 @@ func (s *session) setInfo(attribute, value []byte) {
 
 // listClients is CLIENT LIST [TYPE type | ID id ...].
 func (s *session) listClients(args [][]byte) {
-	wanted := func(int64) bool { return true }
+	wanted := func(*session) bool { return true }
 	switch {
 	case len(args) == 0:
 	case is(args[0], "type") && len(args) == 2:
-		switch {
-		case is(args[1], "normal"):
-		case is(args[1], "master"), is(args[1], "replica"), is(args[1], "slave"), is(args[1], "pubsub"):
-			wanted = func(int64) bool { return false }
-		default:
+		var ok bool
+		if wanted, ok = clientType(args[1]); !ok {
 			s.fail("ERR Unknown client type '" + string(args[1][:min(len(args[1]), 128)]) + "'")
 			return
 		}
@@ -268,10 +289,126 @@ func (s *session) listClients(args [][]byte) {
 			}
 			ids[v] = true
 		}
-		wanted = func(id int64) bool { return ids[id] }
+		wanted = func(s *session) bool { return ids[s.id] }
 	default:
 		s.fail(errSyntax)
 		return
 	}
 	s.out = resp.AppendVerbatim(s.out, s.proto, s.srv.clientLines(wanted))
 }
+
+// setReply is CLIENT REPLY ON | OFF | SKIP.
+func (s *session) setReply(arg []byte) {
+	switch {
+	case is(arg, "on"):
+		s.mute = replyOn
+		s.ok()
+	case is(arg, "off"):
+		s.mute = replyOff
+	case is(arg, "skip"):
+		if s.mute == replyOn {
+			s.mute = replyNext
+		}
+	default:
+		s.fail(errSyntax)
+	}
+}
+
+// killClients is CLIENT KILL address, or CLIENT KILL with filters (ID, ADDR, LADDR, TYPE, USER, SKIPME, MAXAGE), of which
+// all have to fit.
+func (s *session) killClients(args [][]byte) {
+	var filters []func(*conn) bool
+	skipMe := true
+	old := len(args) == 1
+	if old {
+		addr := string(args[0])
+		filters = append(filters, func(c *conn) bool { return c.remote.String() == addr })
+		skipMe = false
+	} else if len(args)%2 != 0 {
+		s.fail(errSyntax)
+		return
+	}
+	for i := 0; !old && i < len(args); i += 2 {
+		value := string(args[i+1])
+		switch name := args[i]; {
+		case is(name, "id"):
+			id, ok := resp.ParseInt(args[i+1])
+			if !ok || id < 1 {
+				s.fail("ERR client-id should be greater than 0")
+				return
+			}
+			filters = append(filters, func(c *conn) bool { return c.session.id == id })
+		case is(name, "addr"):
+			filters = append(filters, func(c *conn) bool { return c.remote.String() == value })
+		case is(name, "laddr"):
+			filters = append(filters, func(c *conn) bool { return c.local.String() == value })
+		case is(name, "type"):
+			fits, ok := clientType(args[i+1])
+			if !ok {
+				s.fail("ERR Unknown client type '" + value[:min(len(value), 128)] + "'")
+				return
+			}
+			filters = append(filters, func(c *conn) bool { return fits(c.session) })
+		case is(name, "user"):
+			if value != onlyUser {
+				s.fail("ERR No such user '" + value[:min(len(value), 128)] + "'")
+				return
+			}
+		case is(name, "maxage"):
+			age, ok := resp.ParseInt(args[i+1])
+			if !ok || age < 1 {
+				s.fail(errInteger)
+				return
+			}
+			filters = append(filters, func(c *conn) bool { return time.Since(c.since).Seconds() >= float64(age) })
+		case is(name, "skipme") && is(args[i+1], "yes"):
+			skipMe = true
+		case is(name, "skipme") && is(args[i+1], "no"):
+			skipMe = false
+		default:
+			s.fail(errSyntax)
+			return
+		}
+	}
+	killed := s.srv.kill(func(c *conn) bool {
+		for _, fits := range filters {
+			if !fits(c) {
+				return false
+			}
+		}
+		if c.session == s {
+			if !skipMe {
+				s.closeAfterReply() // it is to hear of it
+			}
+			return false
+		}
+		return true
+	})
+	if s.closing {
+		killed++
+	}
+	switch {
+	case !old:
+		s.integer(int64(killed))
+	case killed == 0:
+		s.fail("ERR No such client")
+	default:
+		s.ok()
+	}
+}
+
+// clientType returns what tells the clients of a type that Redis knows; some types have none here.
+func clientType(name []byte) (fits func(*session) bool, ok bool) {
+	switch {
+	case is(name, "normal"):
+		return func(s *session) bool { return !s.subscribes() }, true
+	case is(name, "pubsub"):
+		return (*session).subscribes, true
+	case is(name, "master"), is(name, "replica"), is(name, "slave"):
+		return func(*session) bool { return false }, true
+	}
+	return nil, false
+}
+
+// subscribes reports whether the session has subscriptions, to anybody.
+func (s *session) subscribes() bool { return s.subscribed.Load()+s.psubscribed.Load() > 0 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
@@ -12,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"kvmark/storage"
@@ -23,6 +25,7 @@ const (
 	crashDirEnv    = "KVSERVER_TEST_DIR"
 	crashModeEnv   = "KVSERVER_TEST_MODE"
 	crashPolicyEnv = "KVSERVER_TEST_POLICY"
+	crashIOEnv     = "KVSERVER_TEST_IO"
 )
 
 // serveToBeKilled is the other process of the crash tests. It ends only by being killed.
@@ -32,7 +35,7 @@ func serveToBeKilled(dir string) {
 		panic(err)
 	}
 	// Small files and checkpoints at every opportunity, so that a kill may hit any of their steps.
-	srv, err := Open(Options{Dir: dir, Mode: storage.Mode(os.Getenv(crashModeEnv)), WALPolicy: policy, SegmentBytes: 64 << 10, CheckpointBytes: 128 << 10})
+	srv, err := Open(Options{Dir: dir, Mode: storage.Mode(os.Getenv(crashModeEnv)), IO: IO(os.Getenv(crashIOEnv)), WALPolicy: policy, SegmentBytes: 64 << 10, CheckpointBytes: 128 << 10})
 	if err != nil {
 		panic(err)
 	}
@@ -45,14 +48,14 @@ func serveToBeKilled(dir string) {
 }
 
 // startToKill starts a server process and returns it with its address.
-func startToKill(t *testing.T, dir string, mode storage.Mode, policy wal.Policy) (*exec.Cmd, string) {
+func startToKill(t *testing.T, dir string, mode storage.Mode, policy wal.Policy, path IO) (*exec.Cmd, string) {
 	t.Helper()
 	exe, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
 	cmd := exec.Command(exe)
-	cmd.Env = append(os.Environ(), crashDirEnv+"="+dir, crashModeEnv+"="+string(mode), crashPolicyEnv+"="+policy.String())
+	cmd.Env = append(os.Environ(), crashDirEnv+"="+dir, crashModeEnv+"="+string(mode), crashPolicyEnv+"="+policy.String(), crashIOEnv+"="+string(path))
 	cmd.Stderr = os.Stderr
 	out, err := cmd.StdoutPipe()
 	if err != nil {
@@ -69,83 +72,156 @@ func startToKill(t *testing.T, dir string, mode storage.Mode, policy wal.Policy)
 	return cmd, addr
 }
 
-// Writers count upwards, each in keys of its own, while the server is killed. After a restart every key must hold at least
-// the value that was acknowledged last, and at most the one that was sent last. Buffered may lose the end of the history,
-// never its middle: what is there must be a prefix of what each writer did, in the order in which it did it.
+// Writers count upwards, each in keys of its own, readers look at them, and a client has one checkpoint made after the other,
+// while the server is killed. After a restart every key must hold at least the value that was acknowledged last, or that a
+// reader saw, and at most the one that was sent last. Buffered may lose the end of the history, never its middle: what is
+// there must be a prefix of what each writer did, in the order in which it did it.
 func TestKillingTheServerLosesNothingAcknowledged(t *testing.T) {
-	const writers, keys = 8, 16
-	rounds := 2
-	if os.Getenv("KVMARK_LONG") != "" {
-		rounds = 20
-	}
+	rounds := times(t, "KVMARK_CRASH", 2, 13) // 13 * 16 = 208
+	var killed, written, lost, checkpoints atomic.Int64
+	t.Cleanup(func() {
+		t.Logf("%d kills, %d checkpoints begun; of %d acknowledged writes %d are lost", killed.Load(), checkpoints.Load(), written.Load(), lost.Load())
+	})
 	for _, mode := range storage.Modes() {
 		for _, policy := range []wal.Policy{wal.Buffered, wal.OS, wal.Interval, wal.Always} {
 			t.Run(fmt.Sprintf("%s/%s", mode, policy), func(t *testing.T) {
 				t.Parallel()
+				rng := rand.New(rand.NewPCG(rand.Uint64(), 0))
+				c := &crowd{t: t, policy: policy}
 				dir := filepath.Join(t.TempDir(), "data")
-				var sent, acked [writers]int // how many writes of each
-				for range rounds {
-					cmd, addr := startToKill(t, dir, mode, policy)
-					var wg sync.WaitGroup
-					enough := make(chan struct{}, writers)
-					for w := range writers {
-						wg.Go(func() {
-							c := dial(t, addr)
-							for n := 0; ; n++ {
-								i := sent[w]
-								sent[w]++
-								got, err := c.do("SET", fmt.Sprintf("w%d-%d", w, i%keys), strconv.Itoa(i))
-								if err != nil {
-									return // killed
-								}
-								if got != ok {
-									t.Errorf("writer %d: %q", w, got)
-									return
-								}
-								acked[w] = i + 1
-								if n == 150 {
-									enough <- struct{}{}
-								}
-							}
-						})
+				for round := range rounds {
+					cmd, addr := startToKill(t, dir, mode, policy, paths()[round%len(paths())])
+					killed.Add(1)
+					checkpoints.Add(c.untilKilled(cmd, addr, 50+rng.IntN(300)))
+					for w := range c.acked {
+						written.Add(c.acked[w].Load() - c.from[w])
 					}
-					for range writers {
-						<-enough
-					}
-					if err := cmd.Process.Kill(); err != nil {
-						t.Fatal(err)
-					}
-					wg.Wait()
-					_ = cmd.Wait()
-
 					srv, err := Open(Options{Dir: dir, Mode: mode, WALPolicy: policy, CheckpointBytes: -1})
 					if err != nil {
-						t.Fatal(err)
+						t.Fatalf("round %d: %v", round, err)
 					}
-					c := speak(t, srv)
-					for w := range writers {
-						last := -1 // the newest write of this writer that is there
-						for k := range keys {
-							if v, ok := number(c.do(fmt.Sprintf("GET w%d-%d", w, k))); ok {
-								last = max(last, v)
-							}
-						}
-						if last >= sent[w] || policy != wal.Buffered && last < acked[w]-1 {
-							t.Errorf("writer %d: the newest write is %d; %d were sent, %d acknowledged", w, last, sent[w], acked[w])
-						}
-						for i := max(0, last-keys+1); i <= last; i++ {
-							if v, _ := number(c.do(fmt.Sprintf("GET w%d-%d", w, i%keys))); v != i {
-								t.Errorf("writer %d: write %d is there, but key %d holds %d instead of %d", w, last, i%keys, v, i)
-							}
-						}
-						sent[w] = last + 1 // go on from what is there
-						acked[w] = last + 1
-					}
+					lost.Add(c.check(speak(t, srv)))
 					shutdown(t, srv)
 				}
 			})
 		}
 	}
+}
+
+const crowdWriters, crowdReaders, crowdKeys = 8, 2, 16
+
+// crowd is the clients of a server that is to be killed.
+type crowd struct {
+	t      *testing.T
+	policy wal.Policy
+
+	from              [crowdWriters]int64        // where each went on after the last kill
+	sent, acked, seen [crowdWriters]atomic.Int64 // how many writes of each; seen: how many the newest one that was read makes
+}
+
+// untilKilled loads the server until every writer has had so many writes acknowledged, and kills it.
+func (c *crowd) untilKilled(cmd *exec.Cmd, addr string, writes int) (checkpoints int64) {
+	t := c.t
+	var wg sync.WaitGroup
+	enough := make(chan struct{}, crowdWriters)
+	for w := range crowdWriters {
+		conn := dial(t, addr)
+		c.from[w] = c.sent[w].Load()
+		wg.Go(func() {
+			for n := 0; ; n++ {
+				i := c.sent[w].Add(1) - 1
+				got, err := conn.do("SET", fmt.Sprintf("w%d-%d", w, i%crowdKeys), strconv.FormatInt(i, 10))
+				if err != nil {
+					if n < writes {
+						t.Errorf("writer %d: %v", w, err)
+						enough <- struct{}{}
+					}
+					return // killed
+				}
+				if got != ok {
+					t.Errorf("writer %d: %q", w, got)
+				}
+				c.acked[w].Store(i + 1)
+				if n == writes {
+					enough <- struct{}{}
+				}
+			}
+		})
+	}
+	for r := range crowdReaders {
+		conn := dial(t, addr)
+		wg.Go(func() {
+			for n := r; ; n++ {
+				w, k := n%crowdWriters, n/crowdWriters%crowdKeys
+				before := c.acked[w].Load() // those must be visible
+				got, err := conn.do("GET", fmt.Sprintf("w%d-%d", w, k))
+				if err != nil {
+					return // killed
+				}
+				v, there := number(got)
+				i := int64(v)
+				// The newest acknowledged write to this key.
+				want := before - 1 - (before-1-int64(k)+crowdKeys)%crowdKeys
+				if there && (i%crowdKeys != int64(k) || i < want || i >= c.sent[w].Load()) || !there && want >= 0 {
+					t.Errorf("reader: key %d of writer %d is %q; %d writes were acknowledged", k, w, got, before)
+				}
+				if there {
+					for old := c.seen[w].Load(); old < i+1 && !c.seen[w].CompareAndSwap(old, i+1); old = c.seen[w].Load() {
+					}
+				}
+			}
+		})
+	}
+	conn := dial(t, addr)
+	wg.Go(func() {
+		for {
+			got, err := conn.do("BGSAVE")
+			if err != nil {
+				return // killed
+			}
+			if strings.HasPrefix(got, "+") {
+				checkpoints++
+			}
+		}
+	})
+	for range crowdWriters {
+		<-enough
+	}
+	if err := cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	wg.Wait()
+	_ = cmd.Wait()
+	return checkpoints
+}
+
+// check compares what is there after a restart, and returns how many acknowledged writes are not.
+func (c *crowd) check(s *speaker) (lost int64) {
+	for w := range crowdWriters {
+		last := int64(-1) // the newest write of this writer that is there
+		for k := range crowdKeys {
+			if v, ok := number(s.do(fmt.Sprintf("GET w%d-%d", w, k))); ok {
+				last = max(last, int64(v))
+			}
+		}
+		sent, acked := c.sent[w].Load(), max(c.acked[w].Load(), c.seen[w].Load())
+		if last >= sent {
+			c.t.Errorf("writer %d: write %d is there, but only %d were sent", w, last, sent)
+		}
+		if c.policy != wal.Buffered && last < acked-1 {
+			c.t.Errorf("writer %d: the newest write is %d; %d were acknowledged or read", w, last, acked)
+			lost += acked - 1 - last
+		}
+		for i := max(0, last-crowdKeys+1); i <= last; i++ {
+			if v, _ := number(s.do(fmt.Sprintf("GET w%d-%d", w, i%crowdKeys))); int64(v) != i {
+				c.t.Errorf("writer %d: write %d is there, but key %d holds %d instead of %d", w, last, i%crowdKeys, v, i)
+			}
+		}
+		for _, n := range []*atomic.Int64{&c.sent[w], &c.acked[w], &c.seen[w]} { // go on from what is there
+			n.Store(last + 1)
+		}
+	}
+	return lost
 }
 
 // number reads a bulk reply as a number.

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
@@ -20,6 +21,7 @@ import (
 //	LOCK         held by the kernel for as long as a server has the directory open; its content means nothing
 //	PID          process id of the server that opened it last, for the text of an error only
 //	FORMAT       what the directory is; written last when it is made
+//	CLEAN        where the log ended, if the last server ended in good order
 //	wal/         segments of the log
 //	checkpoint/  states of the store from which a start need not replay the whole log
 //	values/      the file mode's values
@@ -106,6 +108,9 @@ func openDir(fs vfs.FS, dir string, mode storage.Mode) (io.Closer, error) {
 	if err != nil {
 		if errors.Is(err, os.ErrPermission) && !isLocked(err) || errors.Is(err, errReadOnly) {
 			return nil, fmt.Errorf("kvserver: data directory %s is not writable: %w", dir, err)
+		}
+		if _, other := errors.AsType[syscall.Errno](err); other && !isLocked(err) {
+			return nil, fmt.Errorf("kvserver: lock data directory %s: %w", dir, err)
 		}
 		pid, _ := readSmall(fs, fs.PathJoin(dir, pidName))
 		if pid = strings.TrimSpace(pid); pid == "" {

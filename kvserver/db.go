@@ -58,6 +58,8 @@ type db struct {
 	seed    maphash.Seed
 	stripes []stripe
 	applyFn func(entry.Entry) error // d.apply, made once so that using it allocates nothing
+	now     func() int64            // unix ms
+	ended   atomic.Uint64           // keys removed because they had come to their end
 
 	failMu sync.Mutex
 	failed atomic.Pointer[failure] // nil while all is well
@@ -78,6 +80,7 @@ var errLost = errors.New("the newest value of this key did not reach the log")
 
 func newDB(store storage.Store) *db {
 	d := &db{store: store, seed: maphash.MakeSeed(), stripes: make([]stripe, stripeCount)}
+	d.now = func() int64 { return time.Now().UnixMilli() }
 	d.applyFn = d.apply
 	return d
 }
@@ -89,8 +92,10 @@ func (d *db) stripe(key []byte) *stripe { return &d.stripes[d.index(key)] }
 // get appends the value of key to dst. Whoever sends it first waits for pos.
 func (d *db) get(dst, key []byte) (val []byte, ok bool, pos wal.Pos, err error) {
 	st := d.stripe(key)
-	if st.expired(key) {
-		return dst, false, d.seen(st), nil
+	if d.expired(st, key) {
+		d.bury(st, key)
+		pos, err = d.visible(st, key)
+		return dst, false, pos, err
 	}
 	val, ok, err = d.store.Get(dst, key)
 	if err != nil {
@@ -103,8 +108,10 @@ func (d *db) get(dst, key []byte) (val []byte, ok bool, pos wal.Pos, err error) 
 // valueLen is get for those who need only the length, or the existence.
 func (d *db) valueLen(key []byte) (n int, ok bool, pos wal.Pos, err error) {
 	st := d.stripe(key)
-	if st.expired(key) {
-		return 0, false, d.seen(st), nil
+	if d.expired(st, key) {
+		d.bury(st, key)
+		pos, err = d.visible(st, key)
+		return 0, false, pos, err
 	}
 	n, ok, err = d.store.ValueLen(key)
 	if err != nil {
@@ -144,10 +151,25 @@ func (st *stripe) end(key []byte) int64 {
 	return st.ttl[string(key)]
 }
 
-// expired reports whether the key has come to its end. It stays in the store until the sweeper or a writer removes it.
-func (st *stripe) expired(key []byte) bool {
+// expired reports whether the key has come to its end. It stays in the store until somebody looks for it in vain, or the
+// sweeper or a writer removes it.
+func (d *db) expired(st *stripe, key []byte) bool {
 	at := st.end(key)
-	return at != 0 && at <= time.Now().UnixMilli()
+	return at != 0 && at <= d.now()
+}
+
+// bury removes a key that has come to its end, so that nobody who saw it gone sees it again should the clock be set back.
+func (d *db) bury(st *stripe, key []byte) {
+	if d.failed.Load() != nil || !st.mu.TryLock() {
+		return // whoever holds the lock, perhaps the caller, can be about to write it
+	}
+	l := locks{d: d}
+	l.add(key)
+	defer l.unlock()
+	if d.expired(st, key) {
+		d.ended.Add(1)
+		_, _ = d.write(&l, entry.Append(nil, entry.Entry{Op: entry.Delete, Key: key})) // an error is the log's, and final
+	}
 }
 
 // write logs a group of entries and applies it. The position is the one to wait for.

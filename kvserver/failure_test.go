@@ -162,12 +162,12 @@ func TestWritesStopBeforeTheDiskIsFull(t *testing.T) {
 	srv := open(t, Options{FS: vfs.Default, Dir: t.TempDir(), MinFree: 1})
 	c := speak(t, srv)
 	c.want("SET k v", ok)
-	srv.opts.MinFree = 1 << 62
+	srv.settings.minFree.Store(1 << 62)
 	srv.checkSpace()
 	isIOError(t, c, "SET k w")
 	isIOError(t, c, "MSET k w")
 	c.want("GET k", "$1\r\nv\r\n")
-	srv.opts.MinFree = 1
+	srv.settings.minFree.Store(1)
 	srv.checkSpace()
 	c.want("SET k w", ok)
 }

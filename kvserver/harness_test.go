@@ -4,6 +4,9 @@ import (
 	"bytes"
 	"context"
 	"net"
+	"os"
+	"runtime"
+	"strconv"
 	"testing"
 	"time"
 
@@ -65,6 +68,7 @@ func (c *speaker) send(in []byte) []byte {
 		k, more = c.s.run(c.n)
 		c.n = c.n[k:]
 		c.s.commit()
+		c.s.rest()
 		out = append(out, c.s.out...)
 		c.s.sent()
 	}
@@ -98,6 +102,20 @@ func listen(t testing.TB, srv *Server) string {
 		}
 	})
 	return ln.Addr().String()
+}
+
+// onEachPath runs a test once for each way in which the bytes of connections are moved.
+func onEachPath(t *testing.T, test func(t *testing.T, path IO)) {
+	for _, path := range paths() {
+		t.Run("io="+string(path), func(t *testing.T) { test(t, path) })
+	}
+}
+
+func paths() []IO {
+	if runtime.GOOS == "linux" {
+		return []IO{Goroutine, Loop}
+	}
+	return []IO{Goroutine}
 }
 
 // client is a connection over TCP.
@@ -155,3 +173,22 @@ func (c *client) want(reply string, args ...string) {
 		c.t.Errorf("%q: got %q, %v; want %q", args, got, err, reply)
 	}
 }
+
+// times returns how often a test repeats itself: as the environment variable says, else long with KVMARK_LONG, else short.
+func times(t testing.TB, env string, short, long int) int {
+	t.Helper()
+	if text := os.Getenv(env); text != "" {
+		n, err := strconv.Atoi(text)
+		if err != nil || n < 1 {
+			t.Fatalf("%s=%s is no positive number", env, text)
+		}
+		return n
+	}
+	if os.Getenv("KVMARK_LONG") != "" {
+		return long
+	}
+	return short
+}
+
+// background is the context of a Shutdown that may take as long as it takes.
+func background() context.Context { return context.Background() }

@@ -72,7 +72,7 @@ func (srv *Server) infoServer(t *stats.Text) {
 	t.Str("codec", codec)
 	t.Int("level", int64(level))
 	t.Int("bucket_entries", int64(entries))
-	t.Str("io", "goroutine")
+	t.Str("io", string(o.IO))
 }
 
 func (srv *Server) infoClients(t *stats.Text) {
@@ -80,8 +80,11 @@ func (srv *Server) infoClients(t *stats.Text) {
 	defer srv.mu.Unlock()
 	t.Section("Clients")
 	t.Int("connected_clients", int64(len(srv.conns)))
-	t.Int("maxclients", int64(srv.opts.MaxClients))
+	t.Int("maxclients", srv.settings.maxClients.Load())
 	t.Uint("rejected_connections", srv.rejected-srv.baseRejected)
+	t.Int("buffered_bytes", srv.buffered.Load())
+	t.Uint("over_budget", srv.overBudget.Load())
+	t.Uint("auth_failures", srv.authFailures.Load())
 }
 
 func (srv *Server) infoPersistence(t *stats.Text) {
@@ -113,6 +116,12 @@ func (srv *Server) infoPersistence(t *stats.Text) {
 	t.Seconds("checkpoint_seconds", time.Duration(srv.checkpoints.nanos.Load()).Seconds())
 	t.Int("checkpoint_bytes", srv.checkpoints.bytes.Load())
 	t.Str("checkpoint_in_progress", zeroOne(srv.checkpoints.running.Load()))
+	t.Int("checkpoint_last_unix", srv.checkpoints.last.Load())
+	status = "ok"
+	if err := srv.checkpoints.err.Load(); err != nil {
+		status = strings.ReplaceAll((*err).Error(), "\n", " ")
+	}
+	t.Str("checkpoint_error", status)
 }
 
 func zeroOne(b bool) string {
@@ -138,6 +147,7 @@ func (srv *Server) totalsLocked() totals {
 	for _, c := range srv.conns {
 		t.add(&c.session.counters)
 	}
+	t.output += srv.pubsub.output.Load()
 	return t
 }
 
@@ -145,7 +155,8 @@ func (srv *Server) totalsLocked() totals {
 func (srv *Server) resetStats() {
 	srv.mu.Lock()
 	srv.base = srv.totalsLocked()
-	srv.baseAccepted, srv.baseRejected, srv.baseExpired = srv.accepted, srv.rejected, srv.expired.Load()
+	srv.baseAccepted, srv.baseRejected, srv.baseExpired = srv.accepted, srv.rejected, srv.db.ended.Load()
+	srv.baseCutOff = srv.pubsub.cutOff.Load()
 	srv.mu.Unlock()
 	srv.stats.Reset()
 }
@@ -154,12 +165,13 @@ func (srv *Server) infoStats(t *stats.Text) {
 	sum := srv.totals()
 	srv.mu.Lock()
 	accepted, rejected := srv.accepted-srv.baseAccepted, srv.rejected-srv.baseRejected
-	expired := srv.expired.Load() - srv.baseExpired
+	expired, cutOff := srv.db.ended.Load()-srv.baseExpired, srv.pubsub.cutOff.Load()-srv.baseCutOff
 	srv.mu.Unlock()
 	calls := uint64(0)
 	for _, c := range sum.commands {
 		calls += c.calls
 	}
+	channels, patterns := srv.pubsub.size()
 	t.Section("Stats")
 	t.Uint("total_connections_received", accepted)
 	t.Uint("total_commands_processed", calls)
@@ -170,6 +182,9 @@ func (srv *Server) infoStats(t *stats.Text) {
 	t.Int("evicted_keys", 0)
 	t.Uint("keyspace_hits", sum.hits)
 	t.Uint("keyspace_misses", sum.misses)
+	t.Int("pubsub_channels", int64(channels))
+	t.Int("pubsub_patterns", int64(patterns))
+	t.Uint("client_output_buffer_limit_disconnections", cutOff)
 	t.Uint("errors", sum.errors)
 	t.Uint("total_error_replies", sum.errors)
 }
@@ -217,22 +232,25 @@ func (srv *Server) infoKeyspace(t *stats.Text) {
 
 // clientLine describes one connection, or nothing if it is gone.
 func (srv *Server) clientLine(id int64) string {
-	return srv.clientLines(func(other int64) bool { return other == id })
+	return srv.clientLines(func(s *session) bool { return s.id == id })
 }
 
 // clientLines describes connections, a line each, in the order of their ids.
-func (srv *Server) clientLines(wanted func(id int64) bool) string {
+func (srv *Server) clientLines(wanted func(*session) bool) string {
 	srv.mu.Lock()
 	defer srv.mu.Unlock()
 	var b strings.Builder
 	now := srv.ticks.Load()
 	for _, id := range slices.Sorted(maps.Keys(srv.conns)) {
-		if !wanted(id) {
-			continue
-		}
 		c := srv.conns[id]
 		s := c.session
-		name, command, proto := "", "NULL", 2
+		if !wanted(s) {
+			continue
+		}
+		name, command, proto, kind := "", "NULL", 2, "N"
+		if s.subscribes() {
+			kind = "P"
+		}
 		if n := s.name.Load(); n != nil {
 			name = *n
 		}
@@ -246,9 +264,9 @@ func (srv *Server) clientLines(wanted func(id int64) bool) string {
 		if l := s.library.Load(); l != nil {
 			lib = *l
 		}
-		fmt.Fprintf(&b, "id=%d addr=%s laddr=%s fd=-1 name=%s age=%d idle=%d flags=N db=0 sub=0 psub=0 ssub=0 multi=-1 qbuf=%d cmd=%s user=%s redir=-1 resp=%d lib-name=%s lib-ver=%s\n",
-			id, c.nc.RemoteAddr(), c.nc.LocalAddr(), name, int(time.Since(c.since).Seconds()), (now-c.active.Load())*int64(tick)/int64(time.Second),
-			s.pending.Load(), command, onlyUser, proto, lib[0], lib[1])
+		fmt.Fprintf(&b, "id=%d addr=%s laddr=%s fd=-1 name=%s age=%d idle=%d flags=%s db=0 sub=%d psub=%d ssub=0 multi=-1 qbuf=%d cmd=%s user=%s redir=-1 resp=%d lib-name=%s lib-ver=%s\n",
+			id, c.remote, c.local, name, int(time.Since(c.since).Seconds()), (now-c.active.Load())*int64(tick)/int64(time.Second),
+			kind, s.subscribed.Load(), s.psubscribed.Load(), s.pending.Load(), command, onlyUser, proto, lib[0], lib[1])
 	}
 	return b.String()
 }

@@ -3,103 +3,88 @@ package kvserver
 import (
 	"io"
 	"net"
-	"sync/atomic"
+	"runtime"
 	"time"
 )
 
-// conn moves the bytes of one session: a goroutine that reads what there is, runs it, and writes the replies.
-type conn struct {
-	srv     *Server
-	nc      net.Conn
-	session *session
-	since   time.Time
-
-	// For the goroutine that closes stuck connections, in ticks: when something was read last, and since when a write
-	// has been under way (plus one; 0 = none is). A deadline for every operation would cost more.
-	active, writing atomic.Int64
+// netLink is a goroutine that reads what there is, runs it, writes the replies, and begins again.
+type netLink struct {
+	*conn
+	nc     net.Conn
+	mailer mailer
 }
 
-// readBuffer is how much a connection holds for what it reads while nobody sends much.
-const readBuffer = 4 << 10
+func (l *netLink) finish() { _ = l.nc.SetReadDeadline(time.Unix(1, 0)) }
 
-func newConn(srv *Server, nc net.Conn, id int64) *conn {
-	c := &conn{srv: srv, nc: nc, session: newSession(srv, id), since: time.Now()}
-	c.active.Store(srv.ticks.Load())
-	return c
-}
-
-// interrupt ends the wait for more input.
-func (c *conn) interrupt() { _ = c.nc.SetReadDeadline(time.Unix(1, 0)) }
+// abort lets the goroutine run into an error.
+func (l *netLink) abort() { hangUp(l.nc) }
 
 // serve runs until the client is gone or has to go.
-func (c *conn) serve() {
-	s := c.session
-	buf := make([]byte, readBuffer)
-	have := 0  // bytes in buf that are not yet a command
-	small := 0 // for how many reads in a row a smaller buffer would have done
+func (l *netLink) serve() {
+	defer l.srv.forget(l.conn)
+	defer l.nc.Close()
+	if !l.srv.agree(l.nc) {
+		return
+	}
+	s := l.session
+	var in input
 	for {
-		n, err := c.nc.Read(buf[have:])
-		c.active.Store(c.srv.ticks.Load())
+		n, err := l.nc.Read(in.space(s.parser.Need()))
+		l.active.Store(l.srv.ticks.Load())
 		s.input.add(uint64(n))
-		have += n
+		in.have += n
 		used := 0
 		for more := n > 0; more; {
 			var k int
-			k, more = s.run(buf[used:have])
+			l.claim()
+			k, more = s.run(in.bytes()[used:])
 			used += k
-			if !c.reply() {
+			s.spread(nil)
+			if !l.reply() {
 				return
 			}
+			l.unclaim()
 		}
 		if s.broken {
-			c.drain()
+			l.linger()
 		}
 		if s.closing || err != nil {
 			return
 		}
-		copy(buf, buf[used:have])
-		have -= used
-		switch {
-		case have == len(buf):
-			buf = append(make([]byte, 0, grown(have, s.parser.Need())), buf...)
-			buf = buf[:cap(buf)]
-		case len(buf) > readBuffer && have+n < len(buf)/4:
-			if small++; small == 64 {
-				buf = append(make([]byte, 0, max(readBuffer, len(buf)/4)), buf[:have]...)
-				buf, small = buf[:cap(buf)], 0
-			}
-		default:
-			small = 0
-		}
+		in.drop(used)
 	}
 }
 
-// grown returns the size of the buffer that follows a full one of n bytes: at least half as much again, so that n bytes are
-// copied O(n) times in all; at most twice as much, whatever has been announced; in between, what the argument needs.
-func grown(n, need int) int { return max(n+n/2, min(need, 2*n)) }
-
 // reply waits until the replies may leave and sends them. It reports false when the client is gone.
-func (c *conn) reply() bool {
-	s := c.session
+func (l *netLink) reply() bool {
+	s := l.session
+	if !s.committed() {
+		runtime.Gosched() // lets others who can run append their records, so that one write of the log takes them all
+	}
 	s.commit()
-	if len(s.out) == 0 {
+	if d := s.rest(); d > 0 {
+		select {
+		case <-l.srv.stopping:
+		case <-time.After(d):
+		}
+	}
+	if s.collect(); len(s.out) == 0 {
 		return true
 	}
-	c.writing.Store(c.srv.ticks.Load() + 1)
-	n, err := c.nc.Write(s.out)
-	c.writing.Store(0)
+	l.writing.Store(l.srv.ticks.Load() + 1)
+	n, err := l.nc.Write(s.out)
+	l.writing.Store(0)
 	s.output.add(uint64(n))
 	s.sent()
 	return err == nil
 }
 
-// drain gives the last reply a chance to arrive: closing a socket with unread input makes the system discard what it has
-// not yet delivered.
-func (c *conn) drain() {
-	half, ok := c.nc.(interface{ CloseWrite() error })
+// linger lets the last reply arrive.
+func (l *netLink) linger() {
+	half, ok := l.nc.(interface{ CloseWrite() error })
 	if !ok || half.CloseWrite() != nil {
 		return
 	}
-	_ = c.nc.SetReadDeadline(time.Now().Add(time.Second))
-	_, _ = io.CopyN(io.Discard, c.nc, 1<<20)
+	_ = l.nc.SetReadDeadline(time.Now().Add(lingerTime))
+	_, _ = io.CopyN(io.Discard, l.nc, lingerBytes)
 }

@@ -66,26 +66,32 @@ func existsCommand(s *session, args [][]byte) {
 	s.integer(n)
 }
 
-func expireCommand(s *session, args [][]byte)  { s.expire(args, 1000, "expire") }
-func pexpireCommand(s *session, args [][]byte) { s.expire(args, 1, "pexpire") }
+func expireCommand(s *session, args [][]byte) {
+	s.expire(args, 1000, s.db.now(), "expire")
+}
 
-// expire sets a key's end. One that has passed deletes the key.
-func (s *session) expire(args [][]byte, unit int64, command string) {
+func pexpireCommand(s *session, args [][]byte) {
+	s.expire(args, 1, s.db.now(), "pexpire")
+}
+func expireatCommand(s *session, args [][]byte)  { s.expire(args, 1000, 0, "expireat") }
+func pexpireatCommand(s *session, args [][]byte) { s.expire(args, 1, 0, "pexpireat") }
+
+// expire sets a key's end, which is base plus the amount. One that has passed deletes the key.
+func (s *session) expire(args [][]byte, unit, base int64, command string) {
 	var o expireOptions
 	if !s.parseExpire(args[3:], &o) {
 		return
 	}
-	now := time.Now().UnixMilli()
 	v, ok := resp.ParseInt(args[2])
 	if !ok {
 		s.fail(errInteger)
 		return
 	}
-	if v > math.MaxInt64/unit || v < math.MinInt64/unit || v > 0 && v*unit > math.MaxInt64-now {
+	if v > math.MaxInt64/unit || v < math.MinInt64/unit || v > 0 && v*unit > math.MaxInt64-base {
 		s.fail("ERR invalid expire time in '" + command + "' command")
 		return
 	}
-	key, at := args[1], v*unit+now
+	key, at := args[1], v*unit+base
 	s.locks.add(key)
 	s.locks.lock()
 	defer s.locks.unlock()
@@ -98,7 +104,7 @@ func (s *session) expire(args [][]byte, unit int64, command string) {
 		return
 	}
 	s.begin()
-	if at <= now {
+	if at <= s.db.now() {
 		s.add(entry.Entry{Op: entry.Delete, Key: key})
 	} else {
 		s.add(entry.Entry{Op: entry.Expire, Key: key, ExpireAt: at})
@@ -166,7 +172,28 @@ func (s *session) ttl(key []byte, unit int64) {
 	case end == 0:
 		s.integer(-1)
 	default:
-		s.integer((max(0, end-time.Now().UnixMilli()) + unit/2) / unit)
+		s.integer((max(0, end-s.db.now()) + unit/2) / unit)
+	}
+}
+
+func expiretimeCommand(s *session, args [][]byte)  { s.expiretime(args[1], 1000) }
+func pexpiretimeCommand(s *session, args [][]byte) { s.expiretime(args[1], 1) }
+
+// expiretime replies with the time at which a key ends: -1 for a key without an end, -2 for no key.
+func (s *session) expiretime(key []byte, unit int64) {
+	_, found, ok := s.length(key)
+	if !ok {
+		return
+	}
+	s.looked(found)
+	end := s.db.stripe(key).end(key)
+	switch {
+	case !found:
+		s.integer(-2)
+	case end == 0:
+		s.integer(-1)
+	default:
+		s.integer((end + unit/2) / unit)
 	}
 }
 
@@ -187,6 +214,52 @@ func persistCommand(s *session, args [][]byte) {
 	s.add(entry.Entry{Op: entry.Persist, Key: key})
 	if s.write() {
 		s.integer(1)
+	}
+}
+
+// typeCommand is TYPE key: there are only strings.
+func typeCommand(s *session, args [][]byte) {
+	_, found, ok := s.length(args[1])
+	if !ok {
+		return
+	}
+	s.looked(found)
+	if found {
+		s.out = resp.AppendSimple(s.out, "string")
+	} else {
+		s.out = resp.AppendSimple(s.out, "none")
+	}
+}
+
+// memoryCommand is MEMORY USAGE key [SAMPLES n]: the bytes of the key, of its value and of what finds it. Modes that
+// compress values or keep them elsewhere need less memory for them; INFO has the sums.
+func memoryCommand(s *session, args [][]byte) {
+	if !is(args[1], "usage") {
+		s.unknownSubcommand("memory", args[1])
+		return
+	}
+	switch {
+	case len(args) == 3:
+	case len(args) == 5 && is(args[3], "samples"):
+		if v, ok := resp.ParseInt(args[4]); !ok || v < 0 {
+			s.fail(errInteger)
+			return
+		}
+	case len(args) < 3:
+		s.wrongSubArity("memory", "usage")
+		return
+	default:
+		s.fail(errSyntax)
+		return
+	}
+	n, found, ok := s.length(args[2])
+	switch {
+	case !ok:
+	case !found:
+		s.null()
+	default:
+		st := s.db.store.Stats()
+		s.integer(int64(len(args[2])) + int64(n) + st.IndexBytes/max(1, st.Keys))
 	}
 }
 
@@ -215,8 +288,8 @@ const (
 )
 
 // sweep removes keys that have come to their end, beginning at stripe from, until it has been everywhere or the budget is
-// used up. It returns where to go on, and how many keys it has removed.
-func (d *db) sweep(from int) (next int, removed uint64) {
+// used up. It returns where to go on.
+func (d *db) sweep(from int) (next int) {
 	start := time.Now()
 	var payload []byte
 	l := &locks{d: d}
@@ -227,19 +300,19 @@ func (d *db) sweep(from int) (next int, removed uint64) {
 			continue
 		}
 		if d.failed.Load() != nil || time.Since(start) > sweepBudget {
-			return next, removed
+			return next
 		}
 		payload = payload[:0]
 		l.addStripe(next)
 		l.lock()
-		seen, now := 0, start.UnixMilli()
+		seen, now := 0, d.now()
 		for key, at := range st.ttl { // in an order that is random enough
 			if seen++; seen > sampled {
 				break
 			}
 			if at <= now {
 				payload = entry.Append(payload, entry.Entry{Op: entry.Delete, Key: []byte(key)})
-				removed++
+				d.ended.Add(1)
 			}
 		}
 		if len(payload) > 0 {
@@ -248,5 +321,5 @@ func (d *db) sweep(from int) (next int, removed uint64) {
 		}
 		l.unlock()
 	}
-	return from, removed
+	return from
 }

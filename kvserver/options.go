@@ -26,10 +26,13 @@ type Options struct {
 	SyncEvery    time.Duration // wal.Interval: time between syncs; 0 = 1 s
 
 	// CheckpointBytes is the size of the log at which a checkpoint lets its older part go, provided that the log has also
-	// outgrown the live data; 0 = 1 GiB, negative = never.
+	// outgrown the live data; 0 = 1 GiB, negative = off (BGSAVE still makes one).
 	CheckpointBytes int64
 	// MinFree is the space that writes leave on the disk: with less, they are refused until there is more. 0 = no check.
 	MinFree int64
+
+	IO    IO  // how the bytes of connections are moved; default DefaultIO
+	Loops int // Loop: number of loops; 0 = one for every two processors that Go may use
 
 	Password   string // needed by clients, unless empty
 	MaxClients int    // connections; 0 = 10000
@@ -39,8 +42,20 @@ type Options struct {
 	MaxValue int // bytes of a value, or of any other argument; 0 = 64 MiB
 	MaxArgs  int // arguments of one command; 0 = 1 Mi
 
-	IdleTimeout  time.Duration // a connection that sends nothing for so long is closed; 0 = never
-	WriteTimeout time.Duration // a connection that takes nothing for so long is closed; 0 = 60 s
+	// MaxReply bounds the reply to one command in bytes; 0 = 256 MiB. MaxBuffered is the budget for what all connections
+	// together hold of half-arrived commands and unsent replies, not counting the first 64 KiB of each; 0 = 1 GiB.
+	MaxReply    int
+	MaxBuffered int64
+	// MaxMailbox bounds what waits for one subscriber, in bytes; 0 = 32 MiB. One for whom more is published is cut off.
+	MaxMailbox int
+
+	IdleTimeout time.Duration // a connection that sends nothing for so long is closed; 0 = never
+	// WriteTimeout closes a connection that does not take a reply, or does not send the rest of a command, for so long and a
+	// second more for each 64 KiB of it; 0 = 60 s.
+	WriteTimeout time.Duration
+
+	// Cancel ends Open while it replays the log; nil = never.
+	Cancel <-chan struct{}
 
 	Version string                           // of the program, for INFO
 	Logf    func(format string, args ...any) // notes, one line each; nil = discard
@@ -57,11 +72,15 @@ func (o Options) withDefaults() (Options, error) {
 		{"bucket entries", int64(o.BucketEntries)},
 		{"segment bytes", o.SegmentBytes},
 		{"sync interval", int64(o.SyncEvery)},
+		{"number of loops", int64(o.Loops)},
 		{"minimum of free space", o.MinFree},
 		{"max clients", int64(o.MaxClients)},
 		{"max key", int64(o.MaxKey)},
 		{"max value", int64(o.MaxValue)},
 		{"max arguments", int64(o.MaxArgs)},
+		{"max reply", int64(o.MaxReply)},
+		{"max buffered", o.MaxBuffered},
+		{"max mailbox", int64(o.MaxMailbox)},
 		{"idle timeout", int64(o.IdleTimeout)},
 		{"write timeout", int64(o.WriteTimeout)},
 	} {
@@ -77,6 +96,12 @@ func (o Options) withDefaults() (Options, error) {
 		return o, err
 	}
 	o.Mode = mode
+	if o.IO == "" {
+		o.IO = DefaultIO
+	}
+	if o.IO, err = ParseIO(string(o.IO)); err != nil {
+		return o, err
+	}
 	if o.FS == nil {
 		o.FS = vfs.Default
 	}
@@ -92,6 +117,9 @@ func (o Options) withDefaults() (Options, error) {
 	orDefault(&o.MaxKey, 64<<10)
 	orDefault(&o.MaxValue, 64<<20)
 	orDefault(&o.MaxArgs, 1<<20)
+	orDefault(&o.MaxReply, 256<<20)
+	orDefault(&o.MaxMailbox, 32<<20)
+	orDefault(&o.MaxBuffered, 1<<30)
 	orDefault(&o.WriteTimeout, 60*time.Second)
 	if o.MaxValue > maxCommandBytes-(1<<20) {
 		return o, fmt.Errorf("kvserver: max value is %d bytes; at most %d are possible", o.MaxValue, maxCommandBytes-(1<<20))

@@ -3,9 +3,6 @@ package kvserver
 import (
 	"errors"
 	"fmt"
-	"os"
-	"slices"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -13,7 +10,6 @@ import (
 
 	"kvmark/storage"
 	"kvmark/wal"
-	"kvmark/wal/entry"
 )
 
 // Replayed is what a start read to get to the state that the server has.
@@ -36,12 +32,12 @@ func (r Replayed) String() string {
 	return text
 }
 
-// progressEvery is the time between two lines on a replay that takes long.
-const progressEvery = 5 * time.Second
-
 // recover opens store and log: the newest checkpoint, then the log from the segment that the checkpoint names.
 func (srv *Server) recover() (err error) {
 	o := &srv.opts
+	if err := takeClean(o.FS, o.Dir); err != nil {
+		return err
+	}
 	var log atomic.Pointer[wal.Log] // nil until the log is replayed
 	store, err := storage.Open(o.Mode, storage.Options{
 		FS: o.FS, Dir: o.Dir, Codec: o.Codec, Level: o.Level, BucketEntries: o.BucketEntries, Logf: o.Logf,
@@ -69,19 +65,30 @@ func (srv *Server) recover() (err error) {
 	if err != nil {
 		return err
 	}
-	r := &srv.replayed
-	next, records := srv.started.Add(progressEvery), int64(0)
+	if first, err = firstSegment(o.FS, walDir, first); err != nil {
+		return err
+	}
+	total, err := logBytes(o.FS, walDir, first)
+	if err != nil {
+		return err
+	}
+	p := newProgress(o, "replaying the log", total)
+	r := newReplayer(srv.db, replayLanes(o.Mode))
 	l, rec, err := wal.Open(walDir, wal.Options{
 		FS: o.FS, Policy: o.WALPolicy, SegmentBytes: o.SegmentBytes, SyncEvery: o.SyncEvery, FirstSegment: first, Logf: o.Logf,
 	}, func(payload []byte) error {
-		if records++; records%1024 == 0 {
-			if now := time.Now(); now.After(next) {
-				next = now.Add(progressEvery)
-				o.Logf("kvserver: replaying the log: %d records in %.0f s", records, now.Sub(srv.started).Seconds())
-			}
+		if err := p.add(len(payload)); err != nil {
+			return err
 		}
-		return entry.Decode(payload, srv.db.applyFn)
+		return r.record(payload)
 	})
+	if rerr := r.close(); rerr != nil {
+		if err == nil {
+			err = errors.Join(rerr, l.Close())
+		} else {
+			err = rerr
+		}
+	}
 	if err != nil {
 		return err
 	}
@@ -90,25 +97,18 @@ func (srv *Server) recover() (err error) {
 	if err := store.Recovered(); err != nil {
 		return errors.Join(err, l.Close())
 	}
-	r.Log, r.Duration = rec, time.Since(srv.started)
+	srv.replayed.Log, srv.replayed.Duration = rec, time.Since(srv.started)
 	return nil
 }
 
 // syncNewest syncs the newest segment of the log, the only one that may not be on the device yet. What is replayed from it
 // can reach a store's own files, and those must never be ahead of the log.
 func syncNewest(fs vfs.FS, dir string) error {
-	names, err := fs.List(dir)
-	if errors.Is(err, os.ErrNotExist) {
-		return nil
+	names, err := segmentNames(fs, dir)
+	if err != nil || len(names) == 0 {
+		return err
 	}
-	if err != nil {
-		return fmt.Errorf("kvserver: %w", err)
-	}
-	names = slices.DeleteFunc(names, func(n string) bool { return !strings.HasSuffix(n, ".wal") })
-	if len(names) == 0 {
-		return nil
-	}
-	f, err := fs.OpenReadWrite(fs.PathJoin(dir, slices.Max(names)), vfs.WriteCategoryUnspecified)
+	f, err := fs.OpenReadWrite(fs.PathJoin(dir, names[len(names)-1]), vfs.WriteCategoryUnspecified)
 	if err != nil {
 		return fmt.Errorf("kvserver: sync the log before its replay: %w", err)
 	}
@@ -116,4 +116,36 @@ func syncNewest(fs vfs.FS, dir string) error {
 		return fmt.Errorf("kvserver: sync the log before its replay: %w", err)
 	}
 	return nil
+}
+
+// logBytes returns the size of the log from a segment on.
+func logBytes(fs vfs.FS, dir string, first uint64) (total int64, err error) {
+	names, err := segmentNames(fs, dir)
+	for _, name := range names {
+		if name < segmentFile(first) {
+			continue
+		}
+		info, err := fs.Stat(fs.PathJoin(dir, name))
+		if err != nil {
+			return 0, fmt.Errorf("kvserver: %w", err)
+		}
+		total += info.Size()
+	}
+	return total, err
+}
+
+// firstSegment returns where the replay begins: where the checkpoint says, and without one at the first segment that was
+// ever written, if there is a log at all.
+func firstSegment(fs vfs.FS, dir string, checkpoint uint64) (uint64, error) {
+	if checkpoint > 0 {
+		return checkpoint, nil
+	}
+	names, err := segmentNames(fs, dir)
+	if err != nil || len(names) == 0 {
+		return 0, err
+	}
+	if names[0] != segmentFile(1) {
+		return 0, &wal.CorruptionError{Path: fs.PathJoin(dir, names[0]), Err: errors.New("the log begins here, and the checkpoint that it was written over is missing")}
+	}
+	return 1, nil
 }

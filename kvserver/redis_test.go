@@ -15,6 +15,12 @@ import (
 // redis starts a real redis-server and returns a connection to it.
 func redis(t *testing.T) *client {
 	t.Helper()
+	return startRedis(t)()
+}
+
+// startRedis starts a real redis-server and returns what connects to it.
+func startRedis(t *testing.T) (connect func() *client) {
+	t.Helper()
 	exe, err := exec.LookPath("redis-server")
 	if err != nil {
 		t.Skip("NOT COMPARED WITH REDIS: there is no redis-server on this machine")
@@ -29,17 +35,20 @@ func redis(t *testing.T) *client {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
 	})
-	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(10 * time.Millisecond) {
-		nc, err := net.Dial("unix", socket)
-		if err == nil {
-			t.Cleanup(func() { nc.Close() })
-			if err := nc.SetDeadline(time.Now().Add(30 * time.Second)); err != nil {
-				t.Fatal(err)
+	return func() *client {
+		t.Helper()
+		for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+			nc, err := net.Dial("unix", socket)
+			if err == nil {
+				t.Cleanup(func() { nc.Close() })
+				if err := nc.SetDeadline(time.Now().Add(30 * time.Second)); err != nil {
+					t.Fatal(err)
+				}
+				return &client{t: t, nc: nc}
 			}
-			return &client{t: t, nc: nc}
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("redis-server does not listen: %v", err)
+			if time.Now().After(deadline) {
+				t.Fatalf("redis-server does not listen: %v", err)
+			}
 		}
 	}
 }
@@ -63,7 +72,10 @@ func TestRepliesAreThoseOfRedis(t *testing.T) {
 			"SET k v NX XX", "SET k v nx nx", "SET k v EX", "SET k v EX 0", "SET k v EX -1", "SET k v EX abc", "SET k v PX 10 EX 10", "SET k v EX 10 KEEPTTL", "SET k v KEEPTTL EX 10",
 			"SET k v EX 9223372036854775807", "SET k v EX 9223372036854775", "SET k v PX 9223372036854775807", "SET k v EXAT 9223372036854775807", "SET k v PXAT 9223372036854775807",
 			"SET k v EX 100", "TTL k", "SET k v KEEPTTL", "TTL k", "SET k v", "TTL k", "PTTL k", "TTL none", "PTTL none", "SET k", "SET k v bogus", "SET",
-			"SET k v PXAT 1", "GET k", "EXISTS k", "TTL k", "DEL k", "SET k v EXAT 1 GET",
+			"SET k v PXAT 1", "GET k", "EXISTS k", "TTL k", "DEL k", "SET k v EXAT 1 GET", "EXISTS k",
+			"INCR i", "INCRBY i 5", "DECR i", "DECRBY i 3", "INCRBY i x", "DECRBY i -9223372036854775808", "INCRBY i 9223372036854775807", "APPEND i x", "INCR i", "APPEND i", "TYPE i", "TYPE none", "DEL i",
+			"SCAN x", "SCAN 0 COUNT 0", "SCAN 0 COUNT x", "SCAN 0 BOGUS", "KEYS nothing*", "KEYS", "EXPIREAT none 1", "EXPIRETIME none", "PEXPIRETIME none", "MEMORY USAGE none",
+			"CLIENT KILL ID 999999", "CLIENT KILL ID x", "CLIENT KILL 1.2.3.4:5", "CLIENT REPLY BOGUS", "BGSAVE x", "LASTSAVE x",
 			"SETNX n 1", "SETNX n 2", "SETEX e 10 v", "TTL e", "SETEX e 0 v", "SETEX e x v", "PSETEX e -1 v", "PSETEX e 10000 v", "SETEX e 10", "SETEX e 9223372036854775807 v",
 			"EXPIRE none 10", "EXPIRE n 100", "TTL n", "EXPIRE n 50 GT", "EXPIRE n 50 LT", "EXPIRE n 50 NX", "EXPIRE n 70 XX", "TTL n", "EXPIRE n 10 NX XX", "EXPIRE n 10 GT LT", "EXPIRE n 10 WHAT",
 			"EXPIRE n x", "EXPIRE n 9223372036854775807", "PEXPIRE n 9223372036854775807", "EXPIRE n -9223372036854775808", "PERSIST n", "PERSIST n", "PERSIST none", "TTL n", "PEXPIRE n 100000", "EXPIRE n -1", "EXISTS n",
@@ -102,7 +114,11 @@ func TestRepliesAreThoseOfRedis(t *testing.T) {
 }
 
 func TestProtocolErrorsAreThoseOfRedis(t *testing.T) {
-	addr := listen(t, open(t, Options{MaxValue: 1 << 20}))
+	onEachPath(t, testProtocolErrorsAreThoseOfRedis)
+}
+
+func testProtocolErrorsAreThoseOfRedis(t *testing.T, path IO) {
+	addr := listen(t, open(t, Options{IO: path, MaxValue: 1 << 20}))
 	for i, in := range []string{
 		"*1\r\n$-5\r\n", "*1\r\n$x\r\n", "*x\r\n", "*99999999999\r\n", "*1\r\n:1\r\n", "*1\r\n$999999999999\r\n", "ECHO \"a\r\n", "ECHO 'a'b\r\n",
 		strings.Repeat("a", 70_000), "*" + strings.Repeat("1", 70_000), "*1\r\n$" + strings.Repeat("1", 70_000),

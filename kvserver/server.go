@@ -9,6 +9,7 @@ package kvserver
 import (
 	"context"
 	"crypto/rand"
+	"crypto/tls"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -31,9 +32,14 @@ type Server struct {
 	started  time.Time
 	replayed Replayed
 
-	noSpace     atomic.Bool   // less free space than MinFree
-	expired     atomic.Uint64 // keys removed because they had come to their end
+	settings     settings
+	buffered     atomic.Int64  // bytes that count in the budget of MaxBuffered
+	overBudget   atomic.Uint64 // commands and replies for which it had no room
+	authFailures atomic.Uint64
+
+	noSpace     atomic.Bool // less free space than MinFree
 	checkpoints checkpointStats
+	pubsub      *pubsub
 
 	ticks      atomic.Int64 // a clock that costs nothing to read; tick apart
 	quit       chan struct{}
@@ -41,6 +47,7 @@ type Server struct {
 
 	stopping chan struct{} // closed when no more connections are accepted
 	serving  sync.WaitGroup
+	loops    loops // that serve connections; none with Goroutine
 	closed   sync.Once
 	closeErr error
 
@@ -53,7 +60,7 @@ type Server struct {
 	ended     totals // of connections that are gone
 	base      totals // what CONFIG RESETSTAT takes off
 	baseAccepted, baseRejected,
-	baseExpired uint64
+	baseExpired, baseCutOff uint64
 }
 
 // tick is the step of Server.ticks, and the time between two rounds of removing keys that have come to their end.
@@ -77,9 +84,12 @@ func Open(o Options) (*Server, error) {
 	o.Dir = absolute(o.FS, o.Dir)
 	srv := &Server{
 		opts: o, commands: newCommands(), stats: stats.New(), started: time.Now(),
-		quit: make(chan struct{}), stopping: make(chan struct{}),
+		quit: make(chan struct{}), stopping: make(chan struct{}), pubsub: newPubsub(),
 		listeners: map[net.Listener]struct{}{}, conns: map[int64]*conn{},
 	}
+	srv.settings.init(&srv.opts)
+	srv.checkpoints.wanted = make(chan struct{}, 1)
+	srv.checkpoints.last.Store(srv.started.Unix())
 	srv.ended, srv.base = newTotals(len(srv.commands.all)), newTotals(len(srv.commands.all))
 	if srv.dirLock, err = openDir(o.FS, o.Dir, o.Mode); err != nil {
 		return nil, err
@@ -87,11 +97,14 @@ func Open(o Options) (*Server, error) {
 	if err := srv.recover(); err != nil {
 		return nil, errors.Join(err, srv.dirLock.Close())
 	}
+	if o.IO == Loop {
+		if srv.loops, err = newLoops(srv, o.Loops); err != nil {
+			return nil, errors.Join(err, srv.db.store.Close(), srv.db.log.Close(), srv.dirLock.Close())
+		}
+	}
 	srv.checkSpace()
 	srv.background.Go(srv.tend)
-	if o.CheckpointBytes > 0 {
-		srv.background.Go(srv.checkpointWhenDue)
-	}
+	srv.background.Go(srv.checkpointWhenDue)
 	return srv, nil
 }
 
@@ -171,28 +184,66 @@ func (srv *Server) accept(nc net.Conn) {
 		_ = nc.Close()
 		return
 	}
-	if len(srv.conns) >= srv.opts.MaxClients {
+	if int64(len(srv.conns)) >= srv.settings.maxClients.Load() {
 		srv.rejected++
 		srv.mu.Unlock()
-		_ = nc.SetWriteDeadline(time.Now().Add(time.Second)) // a new socket takes this at once
-		_, _ = nc.Write([]byte("-ERR max number of clients reached\r\n"))
-		_ = nc.Close()
+		if _, encrypted := nc.(*tls.Conn); !encrypted { // which would have to be agreed on first
+			_ = nc.SetWriteDeadline(time.Now().Add(time.Second)) // a new socket takes this at once
+			_, _ = nc.Write([]byte("-ERR max number of clients reached\r\n"))
+		}
+		hangUp(nc)
 		return
 	}
 	srv.accepted++
 	srv.lastID++
 	c := newConn(srv, nc, srv.lastID)
 	srv.conns[c.session.id] = c
-	srv.serving.Go(func() {
-		defer srv.forget(c)
-		c.serve()
-	})
+	srv.serving.Add(1)
+	if !srv.loops.take(c, nc) {
+		l := &netLink{conn: c, nc: nc}
+		c.link = l
+		go l.serve()
+	}
 	srv.mu.Unlock()
 }
 
-// forget closes a connection and keeps its counts.
+// agree makes the handshake of a connection that uses TLS. A client that does not agree is forgotten.
+func (srv *Server) agree(nc net.Conn) bool {
+	encrypted, ok := nc.(*tls.Conn)
+	if !ok {
+		return true
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), authTimeout)
+	defer cancel()
+	return encrypted.HandshakeContext(ctx) == nil
+}
+
+// hangUp closes a connection at once. A TLS connection would say goodbye first, and wait for a client that does not listen.
+func hangUp(nc net.Conn) {
+	if encrypted, ok := nc.(*tls.Conn); ok {
+		nc = encrypted.NetConn()
+	}
+	_ = nc.Close()
+}
+
+// kill ends the connections that pick picks and returns their number.
+func (srv *Server) kill(pick func(*conn) bool) (n int) {
+	srv.mu.Lock()
+	defer srv.mu.Unlock()
+	for _, c := range srv.conns {
+		if pick(c) {
+			c.link.abort()
+			n++
+		}
+	}
+	return n
+}
+
+// forget is called when a connection has been closed, and keeps its counts.
 func (srv *Server) forget(c *conn) {
-	_ = c.nc.Close()
+	defer srv.serving.Done()
+	c.session.release()
+	c.session.quitPubsub()
 	srv.mu.Lock()
 	defer srv.mu.Unlock()
 	delete(srv.conns, c.session.id)
@@ -211,7 +262,7 @@ func (srv *Server) stop() {
 		_ = ln.Close()
 	}
 	for _, c := range srv.conns {
-		c.interrupt()
+		c.link.finish()
 	}
 }
 
@@ -230,14 +281,21 @@ func (srv *Server) Shutdown(ctx context.Context) error {
 		case <-ctx.Done():
 			srv.mu.Lock()
 			for _, c := range srv.conns {
-				_ = c.nc.Close()
+				c.link.abort()
 			}
 			srv.mu.Unlock()
 			<-drained
 		}
+		srv.loops.stop()
 		close(srv.quit)
 		srv.background.Wait()
-		srv.closeErr = errors.Join(srv.db.store.Close(), srv.db.log.Close(), srv.dirLock.Close())
+		err := errors.Join(srv.db.store.Close(), srv.db.log.Close())
+		if err == nil {
+			if cerr := leaveClean(srv.opts.FS, srv.opts.Dir); cerr != nil { // what it protects is safe all the same
+				srv.opts.Logf("%v", cerr)
+			}
+		}
+		srv.closeErr = errors.Join(err, srv.dirLock.Close())
 	})
 	return srv.closeErr
 }
@@ -246,7 +304,7 @@ func (srv *Server) Shutdown(ctx context.Context) error {
 func (srv *Server) tend() {
 	ticker := time.NewTicker(tick)
 	defer ticker.Stop()
-	from, removed := 0, uint64(0)
+	from := 0
 	for {
 		select {
 		case <-srv.quit:
@@ -254,8 +312,7 @@ func (srv *Server) tend() {
 		case <-ticker.C:
 		}
 		now := srv.ticks.Add(1)
-		from, removed = srv.db.sweep(from)
-		srv.expired.Add(removed)
+		from = srv.db.sweep(from)
 		if now%int64(time.Second/tick) == 0 {
 			srv.closeStuck(now)
 			srv.checkSpace()
@@ -263,31 +320,40 @@ func (srv *Server) tend() {
 	}
 }
 
-// closeStuck closes connections that have sent or taken nothing for too long.
+// closeStuck closes connections that have sent or taken nothing for too long, and those that take too long to say who they are.
 func (srv *Server) closeStuck(now int64) {
-	idle, slow := int64(srv.opts.IdleTimeout/tick), int64(srv.opts.WriteTimeout/tick)
-	srv.mu.Lock()
-	defer srv.mu.Unlock()
-	for _, c := range srv.conns {
-		writing := c.writing.Load()
-		if writing > 0 && now-writing > slow || idle > 0 && writing == 0 && now-c.active.Load() > idle {
-			_ = c.nc.Close() // its goroutine gets the error and ends
+	ticks := func(d int64) int64 { return d / int64(tick) }
+	idle, slow := ticks(srv.settings.idleTimeout.Load()), ticks(srv.settings.writeTimeout.Load())
+	srv.kill(func(c *conn) bool {
+		s := c.session
+		idle := idle
+		if s.subscribes() {
+			idle = 0 // it is there to hear, not to say anything
 		}
-	}
+		if since := s.partial.Load(); since > 0 && now-since > slow+s.pending.Load()/slowestClient*ticks(int64(time.Second)) {
+			return true
+		}
+		return !s.trusted.Load() && time.Since(c.since) > authTimeout || c.stuck(now, idle, slow)
+	})
 }
+
+// slowestClient is the bytes a second at which a client may send a command that is too big for the time that all have.
+const slowestClient = 64 << 10
 
 // checkSpace looks whether the disk has the space that writes must leave.
 func (srv *Server) checkSpace() {
-	if srv.opts.MinFree == 0 {
+	least := srv.settings.minFree.Load()
+	if least == 0 {
+		srv.noSpace.Store(false)
 		return
 	}
 	u, err := srv.opts.FS.GetDiskUsage(srv.opts.Dir)
 	if err != nil {
 		return // the writes themselves will tell
 	}
-	short := u.AvailBytes < uint64(srv.opts.MinFree)
+	short := u.AvailBytes < uint64(least)
 	if srv.noSpace.Swap(short) != short && short {
-		srv.opts.Logf("kvserver: %d bytes are free in %s, less than the %d to be left; writes are refused until there are more", u.AvailBytes, srv.opts.Dir, srv.opts.MinFree)
+		srv.opts.Logf("kvserver: %d bytes are free in %s, less than the %d to be left; writes are refused until there are more", u.AvailBytes, srv.opts.Dir, least)
 	}
 }
 

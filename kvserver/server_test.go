@@ -40,6 +40,8 @@ func TestOptionsAreChecked(t *testing.T) {
 		{"a negative value", Options{Dir: "/d", Mode: storage.Memory, MaxValue: -1}, "max value is -1"},
 		{"a value as large as a command", Options{Dir: "/d", Mode: storage.Memory, MaxValue: maxCommandBytes}, "at most"},
 		{"a key larger than a value", Options{Dir: "/d", Mode: storage.Memory, MaxKey: 2, MaxValue: 1}, "must not exceed"},
+		{"an unknown io", Options{Dir: "/d", Mode: storage.Memory, IO: "threads"}, `unknown io "threads"`},
+		{"negative loops", Options{Dir: "/d", Mode: storage.Memory, Loops: -1}, "number of loops is -1"},
 		{"a negative timeout", Options{Dir: "/d", Mode: storage.Memory, IdleTimeout: -1}, "idle timeout is -1"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -56,8 +58,10 @@ func TestOptionsAreChecked(t *testing.T) {
 	}
 }
 
-func TestManyClientsSeeTheirOwnWrites(t *testing.T) {
-	addr := listen(t, open(t, Options{WALPolicy: wal.OS}))
+func TestManyClientsSeeTheirOwnWrites(t *testing.T) { onEachPath(t, testManyClientsSeeTheirOwnWrites) }
+
+func testManyClientsSeeTheirOwnWrites(t *testing.T, path IO) {
+	addr := listen(t, open(t, Options{IO: path, WALPolicy: wal.OS}))
 	var wg sync.WaitGroup
 	for w := range 8 {
 		wg.Go(func() {
@@ -115,8 +119,10 @@ func TestMGETSeesAllOrNothingOfAnMSET(t *testing.T) {
 	wg.Wait()
 }
 
-func TestBigValuesAndDeepPipelines(t *testing.T) {
-	c := dial(t, listen(t, open(t, Options{WALPolicy: wal.OS})))
+func TestBigValuesAndDeepPipelines(t *testing.T) { onEachPath(t, testBigValuesAndDeepPipelines) }
+
+func testBigValuesAndDeepPipelines(t *testing.T, path IO) {
+	c := dial(t, listen(t, open(t, Options{IO: path, WALPolicy: wal.OS})))
 	big := strings.Repeat("0123456789abcdef", 1<<16)
 	c.want(ok, "SET", "big", big)
 	c.want(fmt.Sprintf("$%d\r\n%s\r\n", len(big), big), "GET", "big")
@@ -141,13 +147,15 @@ func TestBigValuesAndDeepPipelines(t *testing.T) {
 }
 
 // A buffer that grew by what is needed next, one byte for a line or a small argument, would be copied for each of them.
-func TestTheReadBufferGrowsByAFactor(t *testing.T) {
+func TestTheReadBufferGrowsByAFactor(t *testing.T) { onEachPath(t, testTheReadBufferGrowsByAFactor) }
+
+func testTheReadBufferGrowsByAFactor(t *testing.T, path IO) {
 	for _, tc := range []struct{ n, need, want int }{{4096, 0, 6144}, {4096, 4097, 6144}, {4096, 7000, 7000}, {4096, 1 << 30, 8192}} {
 		if got := grown(tc.n, tc.need); got != tc.want {
 			t.Errorf("grown(%d, %d) = %d, want %d", tc.n, tc.need, got, tc.want)
 		}
 	}
-	srv := open(t, Options{})
+	srv := open(t, Options{IO: path})
 	c := dial(t, listen(t, srv))
 	var args []string
 	for i := range 100_000 {
@@ -157,8 +165,10 @@ func TestTheReadBufferGrowsByAFactor(t *testing.T) {
 	c.want(":50000\r\n", append([]string{"DEL"}, args...)...)
 }
 
-func TestMaxClients(t *testing.T) {
-	srv := open(t, Options{MaxClients: 2})
+func TestMaxClients(t *testing.T) { onEachPath(t, testMaxClients) }
+
+func testMaxClients(t *testing.T, path IO) {
+	srv := open(t, Options{IO: path, MaxClients: 2})
 	addr := listen(t, srv)
 	a, b := dial(t, addr), dial(t, addr)
 	a.want("+PONG\r\n", "PING")
@@ -190,7 +200,11 @@ func TestMaxClients(t *testing.T) {
 }
 
 func TestAProtocolErrorReachesAClientThatGoesOnSending(t *testing.T) {
-	addr := listen(t, open(t, Options{}))
+	onEachPath(t, testAProtocolErrorReachesAClientThatGoesOnSending)
+}
+
+func testAProtocolErrorReachesAClientThatGoesOnSending(t *testing.T, path IO) {
+	addr := listen(t, open(t, Options{IO: path}))
 	c := dial(t, addr)
 	if _, err := c.nc.Write(append([]byte("*1\r\n$-5\r\n"), make([]byte, 1<<18)...)); err != nil {
 		t.Fatal(err)
@@ -204,8 +218,10 @@ func TestAProtocolErrorReachesAClientThatGoesOnSending(t *testing.T) {
 	dial(t, addr).want("+PONG\r\n", "PING") // the others do
 }
 
-func TestShutdownAnswersWhatWasRead(t *testing.T) {
-	srv := open(t, Options{WALPolicy: wal.OS})
+func TestShutdownAnswersWhatWasRead(t *testing.T) { onEachPath(t, testShutdownAnswersWhatWasRead) }
+
+func testShutdownAnswersWhatWasRead(t *testing.T, path IO) {
+	srv := open(t, Options{IO: path, WALPolicy: wal.OS})
 	addr := listen(t, srv)
 	c := dial(t, addr)
 	c.want(ok, "SET", "k", "v")
@@ -234,13 +250,17 @@ func TestShutdownAnswersWhatWasRead(t *testing.T) {
 		t.Error("connections are still accepted")
 	}
 	c = nil
-	again := open(t, Options{FS: srv.opts.FS})
+	again := open(t, Options{IO: path, FS: srv.opts.FS})
 	speak(t, again).want("GET k", "$1\r\nw\r\n")
 }
 
 // A client that sends commands and takes no replies must not keep the server from ending.
 func TestShutdownDoesNotWaitForAClientThatReadsNothing(t *testing.T) {
-	srv := open(t, Options{})
+	onEachPath(t, testShutdownDoesNotWaitForAClientThatReadsNothing)
+}
+
+func testShutdownDoesNotWaitForAClientThatReadsNothing(t *testing.T, path IO) {
+	srv := open(t, Options{IO: path})
 	addr := listen(t, srv)
 	c := dial(t, addr)
 	c.want(ok, "SET", "k", strings.Repeat("v", 1<<20))
@@ -260,8 +280,10 @@ func TestShutdownDoesNotWaitForAClientThatReadsNothing(t *testing.T) {
 	}
 }
 
-func TestStuckConnectionsAreClosed(t *testing.T) {
-	srv := open(t, Options{IdleTimeout: tick, WriteTimeout: tick})
+func TestStuckConnectionsAreClosed(t *testing.T) { onEachPath(t, testStuckConnectionsAreClosed) }
+
+func testStuckConnectionsAreClosed(t *testing.T, path IO) {
+	srv := open(t, Options{IO: path, IdleTimeout: tick, WriteTimeout: tick})
 	addr := listen(t, srv)
 	slow := dial(t, addr)
 	slow.want(ok, "SET", "k", strings.Repeat("v", 1<<20))
@@ -310,7 +332,9 @@ func TestKeysThatHaveEndedAreRemoved(t *testing.T) {
 	again := open(t, Options{FS: fs})
 	c = speak(t, again)
 	c.want("DBSIZE", ":100\r\n")
-	c.want("TTL long7", ":1000\r\n")
+	if got := c.do("TTL long7"); got < ":900\r\n" && got != ":1000\r\n" {
+		t.Errorf("TTL long7: %q", got)
+	}
 }
 
 func TestGlob(t *testing.T) {

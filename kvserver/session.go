@@ -2,6 +2,7 @@ package kvserver
 
 import (
 	"sync/atomic"
+	"time"
 
 	"kvmark/kvserver/resp"
 	"kvmark/wal"
@@ -41,6 +42,15 @@ type session struct {
 
 	small int // for how many sends in a row a smaller out would have done
 
+	mute  mute          // CLIENT REPLY
+	held  int64         // bytes that count in the server's budget
+	delay time.Duration // see rest
+
+	failures int // to authenticate
+
+	conn *conn // whose session this is; nil in tests
+	subs subscriptions
+
 	shared
 }
 
@@ -58,6 +68,10 @@ type shared struct {
 	last    atomic.Int32 // index of the last command, 1-based; 0 = none
 	resp3   atomic.Bool
 	pending atomic.Int64 // bytes read that are not yet a command
+	partial atomic.Int64 // tick since which they wait for the rest, plus one; 0 = there are none
+	trusted atomic.Bool  // authenticated
+
+	subscribed, psubscribed atomic.Int32 // channels and patterns that it listens to
 }
 
 func newSession(srv *Server, id int64) *session {
@@ -73,12 +87,24 @@ func (s *session) reset() {
 	s.proto = resp.RESP2
 	s.resp3.Store(false)
 	s.name.Store(nil)
+	s.mute = replyOn
+	s.leaveAll()
+	s.collect()
 	s.setAuthed(s.srv.opts.Password == "")
+}
+
+// rest returns how long the replies in out have to wait before they leave, and forgets it: somebody guesses passwords, or
+// asked for it (DEBUG SLEEP). Whoever moves the bytes does so once before they are sent, without keeping others waiting.
+func (s *session) rest() time.Duration {
+	d := s.delay
+	s.delay = 0
+	return d
 }
 
 // setAuthed sets what the client may do, and how much it may ask to be listened to before it has said who it is.
 func (s *session) setAuthed(ok bool) {
 	s.authed = ok
+	s.trusted.Store(ok)
 	limits := resp.Limits{MaxArgs: s.srv.opts.MaxArgs, MaxBulk: s.srv.opts.MaxValue, MaxCommand: maxCommandBytes}
 	if !ok {
 		limits.MaxArgs, limits.MaxBulk = 10, 16<<10
@@ -90,7 +116,7 @@ func (s *session) setAuthed(ok bool) {
 // before the end because enough replies have gathered: send them and call again.
 func (s *session) run(in []byte) (n int, more bool) {
 	for !s.closing {
-		if len(s.out) >= flushAt {
+		if len(s.out) >= flushAt || s.delay > 0 {
 			return n, true
 		}
 		args, k, err := s.parser.Next(in[n:])
@@ -108,8 +134,29 @@ func (s *session) run(in []byte) (n int, more bool) {
 			s.execute(args)
 		}
 	}
-	s.pending.Store(int64(len(in) - n))
+	s.keep(len(in)-n, n > 0)
 	return n, false
+}
+
+// keep notes how many bytes wait for the rest of their command, and whether they are the first of it.
+func (s *session) keep(pending int, first bool) {
+	s.pending.Store(int64(pending))
+	switch {
+	case pending == 0:
+		if s.partial.Load() != 0 {
+			s.partial.Store(0)
+		}
+	case first || s.partial.Load() == 0:
+		s.partial.Store(s.srv.ticks.Load() + 1)
+	}
+	if s.closing {
+		s.pending.Store(0) // nobody will look at them
+	}
+	if !s.holdAll() {
+		s.out = resp.AppendError(s.out, errBudget)
+		s.closing, s.broken = true, true
+		s.errors.add(1)
+	}
 }
 
 // execute runs one command and notes what its reply waits for.
@@ -118,8 +165,24 @@ func (s *session) execute(args [][]byte) {
 	c := s.srv.commands.lookup(args[0])
 	if c == nil {
 		s.unknown(args)
-		return
+	} else {
+		s.dispatch(c, args)
 	}
+	if s.mute != replyOn {
+		s.hush()
+	}
+	if len(s.out)-s.start > freeBytes {
+		s.holdReply(c)
+	}
+	if s.wait > 0 {
+		if len(s.out) > s.start {
+			s.waits = append(s.waits, wait{s.start, len(s.out), s.wait})
+		}
+		s.pos = max(s.pos, s.wait)
+	}
+}
+
+func (s *session) dispatch(c *command, args [][]byte) {
 	count := &s.counters.commands[c.index]
 	if text := s.refusal(c, args); text != "" {
 		s.fail(text)
@@ -134,10 +197,6 @@ func (s *session) execute(args [][]byte) {
 		count.failed.add(1)
 		s.errors.add(1)
 	}
-	if s.wait > 0 {
-		s.waits = append(s.waits, wait{s.start, len(s.out), s.wait})
-		s.pos = max(s.pos, s.wait)
-	}
 }
 
 // refusal returns why a command is not run at all, or "".
@@ -147,6 +206,8 @@ func (s *session) refusal(c *command, args [][]byte) string {
 		return "ERR wrong number of arguments for '" + c.name + "' command"
 	case !s.authed && c.flags&noAuth == 0:
 		return "NOAUTH Authentication required."
+	case c.flags&listening == 0 && s.listens():
+		return errListens(c, args)
 	}
 	if c.flags&write != 0 && s.srv.noSpace.Load() {
 		return "IOERR the disk has less free space than --min-free asks for; writes are refused until there is more"
@@ -168,7 +229,7 @@ func (s *session) refusal(c *command, args [][]byte) string {
 // commit waits until the log has everything that the replies in out tell of. If that fails, the replies that tell of
 // something the log does not have are replaced by the error.
 func (s *session) commit() {
-	if len(s.waits) == 0 {
+	if s.pos == 0 {
 		return
 	}
 	if err := s.db.commit(s.pos); err != nil {
@@ -177,6 +238,9 @@ func (s *session) commit() {
 	s.waits = s.waits[:0]
 	s.pos = 0
 }
+
+// committed reports whether commit would return at once.
+func (s *session) committed() bool { return s.pos == 0 || s.db.log.Reached(s.pos) }
 
 // disavow replaces the replies whose position did not reach the policy's level.
 func (s *session) disavow(err error) {
@@ -194,15 +258,22 @@ func (s *session) disavow(err error) {
 	s.out = append(out, s.out[sent:]...)
 }
 
-// sent empties out. An array that was needed once, for something big, is let go after a while.
+// sent empties out. An array that was needed once, for something big, is let go: at once if it is so big that it counts, after
+// a while otherwise.
 func (s *session) sent() {
 	const keep, patience = 4 << 10, 64
 	if cap(s.out) <= keep || len(s.out) > cap(s.out)/4 {
 		s.small = 0
-	} else if s.small++; s.small == patience {
+	} else {
+		s.small++
+	}
+	if s.small == patience || max(cap(s.out), cap(s.payload), cap(s.value)) > 4*freeBytes {
 		s.out, s.payload, s.value, s.waits, s.small = nil, nil, nil, nil, 0
 	}
 	s.out = s.out[:0]
+	if s.held > 0 {
+		s.holdAll() // less than before, so there is room
+	}
 }
 
 // fail makes the error text the whole reply of the command.

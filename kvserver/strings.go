@@ -2,9 +2,10 @@ package kvserver
 
 import (
 	"math"
-	"time"
+	"strconv"
 
 	"kvmark/kvserver/resp"
+	"kvmark/wal"
 	"kvmark/wal/entry"
 )
 
@@ -31,11 +32,11 @@ func (s *session) parseSet(args [][]byte) (o setOptions, ok bool) {
 		case is(a, "keepttl") && timed == nil:
 			o.keepEnd = true
 		case is(a, "ex") && next && timed == nil && !o.keepEnd:
-			unit, base = 1000, time.Now().UnixMilli()
+			unit, base = 1000, s.db.now()
 			i++
 			timed = args[i]
 		case is(a, "px") && next && timed == nil && !o.keepEnd:
-			unit, base = 1, time.Now().UnixMilli()
+			unit, base = 1, s.db.now()
 			i++
 			timed = args[i]
 		case is(a, "exat") && next && timed == nil && !o.keepEnd:
@@ -110,7 +111,7 @@ func (s *session) set(key, value []byte, o setOptions) (done bool) {
 	}
 	e := entry.Entry{Op: entry.Set, Key: key, Value: value, ExpireAt: o.end}
 	if o.keepEnd {
-		if st := s.db.stripe(key); !st.expired(key) {
+		if st := s.db.stripe(key); !s.db.expired(st, key) {
 			e.ExpireAt = st.end(key)
 		}
 	}
@@ -139,13 +140,13 @@ func setnxCommand(s *session, args [][]byte) {
 }
 
 func setexCommand(s *session, args [][]byte) {
-	if at, ok := s.end(args[2], 1000, time.Now().UnixMilli(), "setex"); ok {
+	if at, ok := s.end(args[2], 1000, s.db.now(), "setex"); ok {
 		s.set(args[1], args[3], setOptions{end: at})
 	}
 }
 
 func psetexCommand(s *session, args [][]byte) {
-	if at, ok := s.end(args[2], 1, time.Now().UnixMilli(), "psetex"); ok {
+	if at, ok := s.end(args[2], 1, s.db.now(), "psetex"); ok {
 		s.set(args[1], args[3], setOptions{end: at})
 	}
 }
@@ -205,6 +206,9 @@ func mgetCommand(s *session, args [][]byte) {
 			s.null()
 		}
 		s.looked(found)
+		if len(s.out)-s.start > s.srv.opts.MaxReply {
+			return // holdReply says so
+		}
 	}
 }
 
@@ -241,5 +245,101 @@ func (s *session) boolean(b bool) {
 		s.integer(1)
 	} else {
 		s.integer(0)
+	}
+}
+
+// old reads the value of a key into s.value, or replies with the error and returns ok = false.
+func (s *session) old(key []byte) (found, ok bool) {
+	var pos wal.Pos
+	var err error
+	s.value, found, pos, err = s.db.get(s.value[:0], key)
+	if err != nil {
+		s.ioError(err)
+		return false, false
+	}
+	s.wait = max(s.wait, pos)
+	return found, true
+}
+
+// replace logs value as the new one of a key that keeps its end. REQUIRES: s.locks hold the key's.
+func (s *session) replace(key, value []byte) bool {
+	e := entry.Entry{Op: entry.Set, Key: key, Value: value}
+	if st := s.db.stripe(key); !s.db.expired(st, key) {
+		if e.ExpireAt = st.end(key); e.ExpireAt != 0 {
+			e.Op = entry.SetExpire
+		}
+	}
+	s.begin()
+	s.add(e)
+	return s.write()
+}
+
+func incrCommand(s *session, args [][]byte) { s.increment(args[1], 1) }
+func decrCommand(s *session, args [][]byte) { s.increment(args[1], -1) }
+
+func incrbyCommand(s *session, args [][]byte) {
+	by, ok := resp.ParseInt(args[2])
+	if !ok {
+		s.fail(errInteger)
+		return
+	}
+	s.increment(args[1], by)
+}
+
+func decrbyCommand(s *session, args [][]byte) {
+	by, ok := resp.ParseInt(args[2])
+	switch {
+	case !ok:
+		s.fail(errInteger)
+	case by == math.MinInt64:
+		s.fail("ERR decrement would overflow")
+	default:
+		s.increment(args[1], -by)
+	}
+}
+
+// increment adds to a number, 0 where there is none. The log gets the sum.
+func (s *session) increment(key []byte, by int64) {
+	s.locks.add(key)
+	s.locks.lock()
+	defer s.locks.unlock()
+	found, ok := s.old(key)
+	if !ok {
+		return
+	}
+	v := int64(0)
+	if found {
+		if v, ok = resp.ParseInt(s.value); !ok {
+			s.fail(errInteger)
+			return
+		}
+	}
+	if by < 0 && v < math.MinInt64-by || by > 0 && v > math.MaxInt64-by {
+		s.fail("ERR increment or decrement would overflow")
+		return
+	}
+	v += by
+	s.value = strconv.AppendInt(s.value[:0], v, 10)
+	if s.replace(key, s.value) {
+		s.integer(v)
+	}
+}
+
+// appendCommand is APPEND key value. The log gets the whole new value.
+func appendCommand(s *session, args [][]byte) {
+	key := args[1]
+	s.locks.add(key)
+	s.locks.lock()
+	defer s.locks.unlock()
+	if _, ok := s.old(key); !ok {
+		return
+	}
+	if len(s.value) > s.srv.opts.MaxValue-len(args[2]) {
+		s.fail(valueTooLong(len(s.value)+len(args[2]), s.srv.opts.MaxValue))
+		return
+	}
+	s.value = append(s.value, args[2]...)
+	if s.replace(key, s.value) {
+		s.integer(int64(len(s.value)))
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"strings"
 	"unicode/utf8"
 
 	"github.com/urfave/cli/v2"
@@ -22,7 +23,7 @@ const (
 func checkCommand(stdout io.Writer) *cli.Command {
 	return &cli.Command{
 		Name:      "check",
-		Usage:     "read the log and the checkpoints, change nothing, say what is damaged",
+		Usage:     "read everything, change nothing, say what is damaged",
 		UsageText: "kvserver check DIR\n\nExit code 0: clean; 1: an unsynced tail that the next start will cut; 2: damaged.",
 		Action: func(c *cli.Context) error {
 			dir, err := oneDir(c)
@@ -50,6 +51,30 @@ func checkCommand(stdout io.Writer) *cli.Command {
 				return exitError(exitTorn)
 			}
 			return exitError(exitCorrupt)
+		},
+	}
+}
+
+func repairCommand(stdout io.Writer) *cli.Command {
+	return &cli.Command{
+		Name:  "repair",
+		Usage: "make a damaged directory usable: move what cannot be read aside, keep the rest, delete nothing",
+		UsageText: "kvserver repair DIR\n\nThe server must not be running. What is replaced stays under a name that ends in .damaged. What is lost may have been a\n" +
+			"delete or a newer value, so an older value can be back.",
+		Action: func(c *cli.Context) error {
+			dir, err := oneDir(c)
+			if err != nil {
+				return err
+			}
+			changed := false
+			err = kvserver.Repair(nil, dir, func(path, what string) {
+				changed = true
+				fmt.Fprintf(stdout, "%s: %s\n", path, strings.ReplaceAll(what, "\n", "; "))
+			})
+			if err == nil && !changed {
+				fmt.Fprintf(stdout, "%s: nothing to repair\n", dir)
+			}
+			return err
 		},
 	}
 }

@@ -3,6 +3,7 @@
 //
 //	kvserver --mode memory --dir DIR     serve
 //	kvserver check DIR                   read everything, change nothing, say what is damaged
+//	kvserver repair DIR                  make a damaged directory usable; delete nothing
 //	kvserver dump DIR                    print the log, a JSON line for each record
 package main
 
@@ -45,12 +46,12 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	app := &cli.App{
 		Name:            "kvserver",
 		Usage:           "a key-value server with a write-ahead log, made to be measured",
-		UsageText:       "kvserver [serve] --mode memory|serialize|file|lsm --dir DIR [options]\nkvserver check DIR\nkvserver dump DIR",
+		UsageText:       "kvserver [serve] --mode memory|serialize|file|lsm --dir DIR [options]\nkvserver check DIR\nkvserver repair DIR\nkvserver dump DIR",
 		Version:         version(),
 		HideHelpCommand: true,
 		Writer:          stdout,
 		ErrWriter:       stderr,
-		Commands:        []*cli.Command{serveCommand(stdout, stderr), checkCommand(stdout), dumpCommand(stdout)},
+		Commands:        []*cli.Command{serveCommand(stdout, stderr), checkCommand(stdout), repairCommand(stdout), dumpCommand(stdout)},
 		ExitErrHandler:  func(*cli.Context, error) {}, // exit codes are made below
 		OnUsageError:    onUsageError,
 	}
@@ -84,7 +85,7 @@ func withCommand(app *cli.App, args []string) []string {
 		return slices.Insert(slices.Clone(args), 1, "serve")
 	}
 	app.Action = func(c *cli.Context) error {
-		return usageError{fmt.Errorf("unknown command %q: use serve, check or dump", c.Args().First())}
+		return usageError{fmt.Errorf("unknown command %q: use serve, check, repair or dump", c.Args().First())}
 	}
 	return args
 }

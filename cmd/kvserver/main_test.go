@@ -4,9 +4,16 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
 	"encoding/json"
+	"encoding/pem"
 	"fmt"
 	"io"
+	"math/big"
 	"net"
 	"os"
 	"os/exec"
@@ -15,6 +22,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"go.uber.org/goleak"
 )
@@ -45,7 +53,7 @@ func TestMistakesAreOneLineWithAHint(t *testing.T) {
 		code int
 		want []string
 	}{
-		{"an unknown command", []string{"frobnicate"}, 2, []string{`unknown command "frobnicate"`, "serve, check or dump"}},
+		{"an unknown command", []string{"frobnicate"}, 2, []string{`unknown command "frobnicate"`, "serve, check, repair or dump"}},
 		{"an unknown flag", []string{"--frobnicate"}, 2, []string{"-frobnicate", "kvserver --help"}},
 		{"an unknown flag of a command", []string{"check", "--frobnicate", dir}, 2, []string{"-frobnicate"}},
 		{"no directory", nil, 2, []string{"give --dir DIR"}},
@@ -66,6 +74,10 @@ func TestMistakesAreOneLineWithAHint(t *testing.T) {
 		{"a directory that cannot be made", []string{"--dir", "/proc/nope"}, 1, []string{"/proc/nope"}},
 		{"check without a directory", []string{"check"}, 2, []string{"check takes one data directory"}},
 		{"check of no data directory", []string{"check", dir}, 2, []string{"FORMAT"}},
+		{"repair of no data directory", []string{"repair", dir}, 1, []string{"FORMAT"}},
+		{"a key without a certificate", []string{"--dir", dir, "--tls-key", "x"}, 2, []string{"--tls-cert and --tls-key go together"}},
+		{"an authority without a certificate", []string{"--dir", dir, "--tls-ca", "x"}, 2, []string{"--tls-ca needs --tls-cert"}},
+		{"a certificate that is not there", []string{"--dir", dir, "--tls-cert", "nope.pem", "--tls-key", "nope.key"}, 2, []string{"nope.pem"}},
 		{"dump of no data directory", []string{"dump", dir}, 1, []string{"FORMAT"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -167,7 +179,7 @@ func TestServeCheckAndDump(t *testing.T) {
 	if code != 1 || !strings.Contains(stderr, srv.ready.Addr+" is in use") {
 		t.Errorf("a busy port: exit %d, %q", code, stderr)
 	}
-	code, _, stderr = invoke(t, "--dir", dir)
+	code, _, stderr = invoke(t, "--dir", dir, "--addr", "127.0.0.1:0")
 	if code != 1 || !strings.Contains(stderr, "is in use") || !strings.Contains(stderr, fmt.Sprint("process ", os.Getpid())) {
 		t.Errorf("a busy directory: exit %d, %q", code, stderr)
 	}
@@ -206,10 +218,131 @@ func TestServeCheckAndDump(t *testing.T) {
 	if code != 2 || !strings.Contains(stdout, "0000000001.wal: corrupt") || !strings.Contains(stdout, "first damage at offset") {
 		t.Errorf("check of damage: exit %d, %q", code, stdout)
 	}
-	code, _, stderr = invoke(t, "--dir", dir)
+	code, _, stderr = invoke(t, "--dir", dir, "--addr", "127.0.0.1:0")
 	if code != 1 || !strings.Contains(stderr, segment) || !strings.Contains(stderr, "offset") || strings.Count(stderr, "\n") != 1 {
 		t.Errorf("serving damage: exit %d, %q", code, stderr)
 	}
+}
+
+func TestRepair(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "data")
+	srv := start(t, "--dir", dir, "--addr", "127.0.0.1:0")
+	do(t, srv.ready.Addr, 3, "SET a 1", "SET b 2", "SET c 3")
+	code, _, stderr := invoke(t, "repair", dir)
+	if code != 1 || !strings.Contains(stderr, "stop its server first") {
+		t.Errorf("repair of a directory in use: exit %d, %q", code, stderr)
+	}
+	srv.stop(t)
+	if code, stdout, _ := invoke(t, "repair", dir); code != 0 || stdout != dir+": nothing to repair\n" {
+		t.Errorf("nothing to repair: exit %d, %q", code, stdout)
+	}
+	segment := filepath.Join(dir, "wal", "0000000001.wal")
+	data, err := os.ReadFile(segment)
+	if err != nil {
+		t.Fatal(err)
+	}
+	data[bytes.Index(data, []byte("\x01b\x012"))] ^= 2
+	if err := os.WriteFile(segment, data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	code, stdout, stderr := invoke(t, "repair", dir)
+	if code != 0 || !strings.Contains(stdout, segment+": replaced by the 2 records that can be read: offset ") {
+		t.Errorf("repair: exit %d, %q, %q", code, stdout, stderr)
+	}
+	if kept, err := os.ReadFile(segment + ".damaged"); err != nil || !bytes.Equal(kept, data) {
+		t.Errorf("the damaged segment is not kept: %v", err)
+	}
+	if code, stdout, _ := invoke(t, "check", dir); code != 0 {
+		t.Errorf("check after repair: exit %d, %q", code, stdout)
+	}
+	srv = start(t, "--dir", dir, "--addr", "127.0.0.1:0")
+	if got := do(t, srv.ready.Addr, 6, "MGET a b c"); strings.Join(got, " ") != "*3 $1 1 $-1 $1 3" {
+		t.Errorf("after repair: %q", got)
+	}
+	srv.stop(t)
+}
+
+// certificate writes a certificate for 127.0.0.1 that signs itself, and its key, to files.
+func certificate(t *testing.T, dir, name string) (cert, key string) {
+	t.Helper()
+	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, &private.PublicKey, private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pkcs, err := x509.MarshalPKCS8PrivateKey(private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cert, key = filepath.Join(dir, name+".pem"), filepath.Join(dir, name+".key")
+	for path, block := range map[string]*pem.Block{cert: {Type: "CERTIFICATE", Bytes: der}, key: {Type: "PRIVATE KEY", Bytes: pkcs}} {
+		if err := os.WriteFile(path, pem.EncodeToMemory(block), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return cert, key
+}
+
+func TestTLS(t *testing.T) {
+	dir := t.TempDir()
+	cert, key := certificate(t, dir, "server")
+	clientCert, clientKey := certificate(t, dir, "client")
+	roots := x509.NewCertPool()
+	text, err := os.ReadFile(cert)
+	if err != nil || !roots.AppendCertsFromPEM(text) {
+		t.Fatal(err)
+	}
+	pair, err := tls.LoadX509KeyPair(clientCert, clientKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ask := func(addr string, certs ...tls.Certificate) (string, error) {
+		nc, err := tls.Dial("tcp", addr, &tls.Config{RootCAs: roots, Certificates: certs})
+		if err != nil {
+			return "", err
+		}
+		defer nc.Close()
+		if _, err := io.WriteString(nc, "PING\r\nQUIT\r\n"); err != nil {
+			return "", err
+		}
+		all, err := io.ReadAll(nc)
+		return string(all), err
+	}
+	t.Run("with the server's certificate alone", func(t *testing.T) {
+		srv := start(t, "--dir", filepath.Join(dir, "one"), "--addr", "127.0.0.1:0", "--tls-cert", cert, "--tls-key", key)
+		defer srv.stop(t)
+		if got, err := ask(srv.ready.Addr); got != "+PONG\r\n+OK\r\n" || err != nil {
+			t.Errorf("got %q, %v", got, err)
+		}
+		nc, err := net.Dial("tcp", srv.ready.Addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer nc.Close()
+		_, _ = io.WriteString(nc, "PING\r\n")
+		if got, _ := io.ReadAll(nc); strings.Contains(string(got), "PONG") {
+			t.Errorf("without TLS: got %q", got)
+		}
+	})
+	t.Run("with the client's certificate as well", func(t *testing.T) {
+		srv := start(t, "--dir", filepath.Join(dir, "two"), "--addr", "0.0.0.0:0", "--tls-cert", cert, "--tls-key", key, "--tls-ca", clientCert)
+		defer srv.stop(t)
+		addr := strings.Replace(srv.ready.Addr, "[::]", "127.0.0.1", 1)
+		if got, err := ask(addr, pair); got != "+PONG\r\n+OK\r\n" || err != nil {
+			t.Errorf("got %q, %v", got, err)
+		}
+		if got, err := ask(addr); err == nil {
+			t.Errorf("without a certificate: got %q", got)
+		}
+	})
 }
 
 func TestShutdownCommandEndsTheProgram(t *testing.T) {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -45,19 +46,27 @@ func serveCommand(stdout, stderr io.Writer) *cli.Command {
 			&cli.StringFlag{Name: "wal-sync", Value: wal.Interval.String(), Usage: "when a write counts as done: buffered (in memory), os (written), interval (written, synced every --sync-every), always (synced)"},
 			&cli.DurationFlag{Name: "sync-every", Value: time.Second, Usage: "time between syncs of --wal-sync interval"},
 			sizeFlag("segment-bytes", 256<<20, "size of one file of the log"),
-			sizeFlag("checkpoint-bytes", 1<<30, "size of the log at which a checkpoint is made, once it is also twice the data; 0 = never"),
+			sizeFlag("checkpoint-bytes", 1<<30, "size of the log at which a checkpoint is made, once it is also twice the data; 0 = off"),
 			sizeFlag("min-free", 0, "refuse writes while the disk has less free space; 0 = do not look"),
 			&cli.StringFlag{Name: "codec", Value: "deflate", Usage: "serialize: compression of a bucket: deflate, zlib, zip, zstd, s2 or none"},
 			&cli.IntFlag{Name: "level", Usage: "serialize: level of the codec; 0 = its default"},
 			&cli.IntFlag{Name: "bucket-entries", Value: 8, Usage: "serialize: mean number of entries in a bucket"},
+			&cli.StringFlag{Name: "io", Value: string(kvserver.DefaultIO), Usage: "how bytes are moved: goroutine (one for each connection) or loop (a few epoll loops for all of them; Linux)"},
+			&cli.IntFlag{Name: "loops", Usage: "loop: number of loops; 0 = one for every two processors"},
 			&cli.StringFlag{Name: "password", EnvVars: []string{"KVMARK_PASSWORD"}, Usage: "`PASSWORD` that clients must give"},
 			&cli.BoolFlag{Name: "insecure", Usage: "listen on an address that others can reach without a password"},
+			&cli.StringFlag{Name: "tls-cert", Usage: "serve TLS with the certificate (chain) in this PEM `FILE`"},
+			&cli.StringFlag{Name: "tls-key", Usage: "the certificate's private key, a PEM `FILE`"},
+			&cli.StringFlag{Name: "tls-ca", Usage: "serve only clients whose certificate one of these authorities has signed, a PEM `FILE`"},
 			&cli.IntFlag{Name: "max-clients", Value: 10_000, Usage: "number of connections at a time"},
 			sizeFlag("max-key", 64<<10, "longest key"),
 			sizeFlag("max-value", 64<<20, "longest value"),
 			&cli.IntFlag{Name: "max-args", Value: 1 << 20, Usage: "most arguments of one command"},
+			sizeFlag("max-reply", 256<<20, "longest reply to one command"),
+			sizeFlag("max-buffered", 1<<30, "what all connections together may hold of half-arrived commands and unsent replies"),
+			sizeFlag("max-mailbox", 32<<20, "what may wait for one subscriber that does not keep up, before it is cut off"),
 			&cli.DurationFlag{Name: "idle-timeout", Usage: "close a connection that sends nothing for so long; 0 = never"},
-			&cli.DurationFlag{Name: "write-timeout", Value: time.Minute, Usage: "close a connection that takes nothing for so long"},
+			&cli.DurationFlag{Name: "write-timeout", Value: time.Minute, Usage: "close a connection that does not take a reply, or send the rest of a command, for so long"},
 			&cli.StringFlag{Name: "run-id", Usage: "name of this run in INFO and the ready line; random if not given"},
 		},
 		Action: func(c *cli.Context) error { return serve(c, stdout, stderr) },
@@ -69,37 +78,57 @@ func serve(c *cli.Context, stdout, stderr io.Writer) error {
 	if err != nil {
 		return usageError{err}
 	}
-	addr, err := listenAddr(c.String("addr"), o.Password != "" || c.Bool("insecure"))
+	secure, err := tlsConfig(c.String("tls-cert"), c.String("tls-key"), c.String("tls-ca"))
 	if err != nil {
 		return usageError{err}
 	}
+	guarded := o.Password != "" || c.Bool("insecure") || secure != nil && secure.ClientCAs != nil
+	addr, err := listenAddr(c.String("addr"), guarded)
+	if err != nil {
+		return usageError{err}
+	}
+	// Before the replay, which may take long, and not heard before it is done.
+	tcp, err := listen(addr)
+	if err != nil {
+		return err
+	}
+	ln := net.Listener(tcp)
+	if secure != nil {
+		ln = tls.NewListener(ln, secure)
+	}
+	defer ln.Close()
+	o.Cancel = c.Context.Done()
 	o.Logf = func(format string, args ...any) { fmt.Fprintf(stderr, format+"\n", args...) }
 	srv, err := kvserver.Open(o)
 	if err != nil {
 		return err
 	}
 	fmt.Fprintf(stderr, "kvserver: %s\n", srv.Replayed())
-	err = listenAndServe(c.Context, srv, addr, ready{Mode: string(o.Mode)}, stdout)
+	err = announceAndServe(c.Context, srv, ln, ready{Mode: string(o.Mode)}, stdout)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.Context), drainTimeout)
 	defer cancel()
 	return errors.Join(err, srv.Shutdown(ctx))
 }
 
-func listenAndServe(ctx context.Context, srv *kvserver.Server, addr *net.TCPAddr, r ready, stdout io.Writer) error {
+func listen(addr *net.TCPAddr) (*net.TCPListener, error) {
 	ln, err := net.ListenTCP("tcp", addr)
 	if errors.Is(err, syscall.EADDRINUSE) {
-		return fmt.Errorf("address %s is in use by another program; stop it or give another --addr", addr)
+		return nil, fmt.Errorf("address %s is in use by another program; stop it or give another --addr", addr)
 	}
 	if err != nil {
-		return fmt.Errorf("listen on %s: %w", addr, err)
+		return nil, fmt.Errorf("listen on %s: %w", addr, err)
 	}
+	return ln, nil
+}
+
+func announceAndServe(ctx context.Context, srv *kvserver.Server, ln net.Listener, r ready, stdout io.Writer) error {
 	r.Ready, r.Addr, r.PID, r.Go, r.RunID = true, ln.Addr().String(), os.Getpid(), runtime.Version(), srv.RunID()
 	line, err := json.Marshal(r)
 	if err == nil {
 		_, err = fmt.Fprintf(stdout, "%s\n", line)
 	}
 	if err != nil {
-		return errors.Join(fmt.Errorf("write the ready line: %w", err), ln.Close())
+		return fmt.Errorf("write the ready line: %w", err)
 	}
 	if err := srv.Serve(ctx, ln); !errors.Is(err, kvserver.ErrServerClosed) {
 		return err
@@ -124,6 +153,13 @@ func options(c *cli.Context) (kvserver.Options, error) {
 	if err != nil {
 		return o, fmt.Errorf("--wal-sync: %w", err)
 	}
+	ioPath, err := kvserver.ParseIO(c.String("io"))
+	if err != nil {
+		return o, fmt.Errorf("--io: %w", err)
+	}
+	if c.Int("loops") < 0 {
+		return o, fmt.Errorf("--loops is %d; it must not be negative", c.Int("loops"))
+	}
 	if _, err := codec.New(c.String("codec"), c.Int("level")); err != nil {
 		return o, fmt.Errorf("--codec, --level: %w", err)
 	}
@@ -140,7 +176,7 @@ func options(c *cli.Context) (kvserver.Options, error) {
 	if c.Duration("idle-timeout") < 0 {
 		return o, fmt.Errorf("--idle-timeout is %v; it must not be negative", c.Duration("idle-timeout"))
 	}
-	for _, name := range []string{"segment-bytes", "max-key", "max-value"} {
+	for _, name := range []string{"segment-bytes", "max-key", "max-value", "max-reply", "max-buffered", "max-mailbox"} {
 		if size(c, name) < 1 {
 			return o, fmt.Errorf("--%s is %d; it must be at least 1", name, size(c, name))
 		}
@@ -153,8 +189,10 @@ func options(c *cli.Context) (kvserver.Options, error) {
 		Dir: c.String("dir"), Mode: mode, Codec: c.String("codec"), Level: c.Int("level"), BucketEntries: c.Int("bucket-entries"),
 		WALPolicy: policy, SegmentBytes: size(c, "segment-bytes"), SyncEvery: c.Duration("sync-every"),
 		CheckpointBytes: checkpoint, MinFree: size(c, "min-free"),
+		IO: ioPath, Loops: c.Int("loops"),
 		Password: c.String("password"), MaxClients: c.Int("max-clients"), RunID: c.String("run-id"),
 		MaxKey: int(size(c, "max-key")), MaxValue: int(size(c, "max-value")), MaxArgs: c.Int("max-args"),
+		MaxReply: int(size(c, "max-reply")), MaxBuffered: size(c, "max-buffered"), MaxMailbox: int(size(c, "max-mailbox")),
 		IdleTimeout: c.Duration("idle-timeout"), WriteTimeout: c.Duration("write-timeout"),
 		Version: version(),
 	}, nil

@@ -10,6 +10,7 @@ package resp
 import (
 	"bytes"
 	"fmt"
+	"unsafe"
 )
 
 // ProtocolError is returned when the peer's bytes are not RESP or exceed a limit. The stream has no known
@@ -87,6 +88,15 @@ func (p *Parser) Need() int {
 		return p.pos + p.bulk + 2
 	}
 	return 0
+}
+
+// Size returns the bytes of memory that the parser holds itself, for a command of which a part has arrived. It grows with
+// what has arrived, but can be several times as much: an argument can be shorter than the note of where it is.
+func (p *Parser) Size() int {
+	if cap(p.spans) <= keepArgs {
+		return 0
+	}
+	return cap(p.spans) * int(unsafe.Sizeof(span{}))
 }
 
 // Next reads the command at the start of buf and returns its arguments and its size n.

@@ -1,0 +1,185 @@
+package kvserver
+
+import (
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"kvmark/storage"
+	"kvmark/wal/entry"
+)
+
+// replayer applies the records of the log to the store, in lanes beside each other: all entries of a key go to one lane, in
+// their order, so every key ends as it would if they came one by one. Only the end is looked at.
+//
+//	log -> decode -> lane 0: | batch | batch | -> apply
+//	                 lane 1: | batch | batch | -> apply
+//
+// It is worth it where applying a record costs much more than sending it on, which costs as much as the memory mode's Set:
+// see replayLanes. What is on its way is bounded by laneBatch for each batch.
+type replayer struct {
+	d      *db
+	lanes  []*lane
+	failed atomic.Pointer[error] // the first error of a lane
+	route  func(entry.Entry) error
+	done   sync.WaitGroup
+}
+
+// lane is one goroutine; the replayer fills its batches.
+type lane struct {
+	batch   []byte      // entries
+	batches chan []byte // to apply
+	spare   chan []byte // applied
+	busy    sync.WaitGroup
+}
+
+const (
+	laneBatch = 64 << 10
+	laneQueue = 4
+)
+
+// newReplayer starts n lanes, for n < 2 none: then entries are applied as they come.
+func newReplayer(d *db, n int) *replayer {
+	r := &replayer{d: d}
+	if r.route = d.applyFn; n < 2 {
+		return r
+	}
+	r.route = r.send
+	for range n {
+		l := &lane{batches: make(chan []byte, laneQueue), spare: make(chan []byte, laneQueue+1)}
+		r.lanes = append(r.lanes, l)
+		r.done.Go(func() { r.run(l) })
+	}
+	return r
+}
+
+// replayLanes is the number of lanes: one for each processor where values are compressed, otherwise none. BenchmarkReplay
+// compares them.
+func replayLanes(mode storage.Mode) int {
+	if mode == storage.Serialize {
+		return runtime.GOMAXPROCS(0)
+	}
+	return 1
+}
+
+func (r *replayer) run(l *lane) {
+	for b := range l.batches {
+		if r.failed.Load() == nil {
+			if err := entry.Decode(b, r.d.applyFn); err != nil {
+				r.failed.CompareAndSwap(nil, &err)
+			}
+		}
+		select {
+		case l.spare <- b[:0]:
+		default:
+		}
+		l.busy.Done()
+	}
+}
+
+// record takes the payload of one record, which it does not keep.
+func (r *replayer) record(payload []byte) error {
+	if err := r.failed.Load(); err != nil {
+		return *err
+	}
+	return entry.Decode(payload, r.route)
+}
+
+func (r *replayer) send(e entry.Entry) error {
+	if e.Op == entry.Clear {
+		r.drain()
+		return r.d.apply(e)
+	}
+	l := r.lanes[r.d.index(e.Key)%len(r.lanes)]
+	if len(e.Value) > laneBatch {
+		l.drain()
+		return r.d.apply(e)
+	}
+	if l.batch = entry.Append(l.batch, e); len(l.batch) >= laneBatch {
+		l.hand()
+	}
+	return nil
+}
+
+func (l *lane) hand() {
+	if len(l.batch) == 0 {
+		return
+	}
+	l.busy.Add(1)
+	l.batches <- l.batch
+	select {
+	case l.batch = <-l.spare:
+	default:
+		l.batch = make([]byte, 0, 2*laneBatch)
+	}
+}
+
+// drain returns when everything that the lane got has been applied.
+func (l *lane) drain() {
+	l.hand()
+	l.busy.Wait()
+}
+
+func (r *replayer) drain() {
+	for _, l := range r.lanes {
+		l.hand()
+	}
+	for _, l := range r.lanes {
+		l.busy.Wait()
+	}
+}
+
+// close applies what is left, ends the lanes, and returns their first error.
+func (r *replayer) close() error {
+	for _, l := range r.lanes {
+		l.hand()
+		close(l.batches)
+	}
+	r.done.Wait()
+	if err := r.failed.Load(); err != nil {
+		return *err
+	}
+	return nil
+}
+
+// progress says now and then how far something is that takes long.
+type progress struct {
+	what        string
+	total, done int64 // bytes
+	records     int64
+	begun, next time.Time
+	logf        func(format string, args ...any)
+	cancel      <-chan struct{}
+}
+
+// progressEvery is the time between two lines.
+const progressEvery = 5 * time.Second
+
+func newProgress(o *Options, what string, total int64) *progress {
+	now := time.Now()
+	return &progress{what: what, total: total, begun: now, next: now.Add(progressEvery), logf: o.Logf, cancel: o.Cancel}
+}
+
+// add counts a record of n bytes. The error is that of a start that is to end.
+func (p *progress) add(n int) error {
+	p.records++
+	if p.done += int64(n); p.records%1024 != 0 && n < 1<<20 {
+		return nil
+	}
+	select {
+	case <-p.cancel:
+		return ErrServerClosed
+	default:
+	}
+	now := time.Now()
+	if now.Before(p.next) {
+		return nil
+	}
+	p.next = now.Add(progressEvery)
+	took := now.Sub(p.begun).Seconds()
+	left := took * float64(max(0, p.total-p.done)) / float64(max(1, p.done))
+	p.logf("kvserver: %s: %d records, %d of %d MiB (%d %%) in %.0f s, about %.0f s left",
+		p.what, p.records, p.done>>20, p.total>>20, 100*min(p.done, p.total)/max(1, p.total), took, left)
+	return nil
+}
