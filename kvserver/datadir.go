@@ -14,6 +14,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"kvmark/storage"
+	"kvmark/wal"
 )
 
 // A data directory:
@@ -135,11 +136,20 @@ func checkOurs(fs vfs.FS, dir string, mode storage.Mode) error {
 		if err == nil && f.Mode != mode {
 			err = fmt.Errorf("kvserver: data directory %s holds mode %s, not %s; use --mode %s or another --dir", dir, f.Mode, mode, f.Mode)
 		}
+		if err == nil && !slices.Contains(names, walName) {
+			err = &wal.CorruptionError{Path: fs.PathJoin(dir, walName), Err: errors.New("the log is gone: this directory was made with one; put it back, or give another --dir")}
+		}
 		return err
 	}
 	for _, name := range names {
 		// What a start that was interrupted before it wrote FORMAT leaves behind, and what a file system puts into its root.
-		if !slices.Contains([]string{lockName, pidName, pidName + tmpSuffix, formatName + tmpSuffix, "lost+found"}, name) {
+		started := []string{lockName, pidName, pidName + tmpSuffix, formatName + tmpSuffix, "lost+found"}
+		if name == walName {
+			if segments, err := segmentNames(fs, fs.PathJoin(dir, walName)); err == nil && len(segments) == 0 {
+				continue
+			}
+		}
+		if !slices.Contains(started, name) {
 			return fmt.Errorf("kvserver: directory %s is not empty and not a data directory (it holds %q but no %s); give another --dir", dir, name, formatName)
 		}
 	}
@@ -156,6 +166,13 @@ func claim(fs vfs.FS, dir string, mode storage.Mode) error {
 	}
 	if _, err := fs.Stat(fs.PathJoin(dir, formatName)); err == nil {
 		return nil
+	}
+	// The log's directory comes first, so that one without it has lost it.
+	if err := fs.MkdirAll(fs.PathJoin(dir, walName), 0o700); err != nil {
+		return fmt.Errorf("kvserver: make the log's directory: %w", err)
+	}
+	if err := syncDir(fs, dir); err != nil {
+		return err
 	}
 	return writeAtomically(fs, dir, formatName, fmt.Sprintf("%s\nversion %d\nmode %s\n", formatTitle, formatVersion, mode))
 }

@@ -40,6 +40,26 @@ func TestDataDirectoriesThatAreRefused(t *testing.T) {
 			}
 			shutdown(t, srv)
 		}, []string{"holds mode serialize, not memory", "--mode serialize"}},
+		{"a directory that has lost its log", func(t *testing.T, dir string) {
+			srv, err := Open(Options{Dir: dir, Mode: storage.Memory})
+			if err != nil {
+				t.Fatal(err)
+			}
+			shutdown(t, srv)
+			if err := os.RemoveAll(dir + "/wal"); err != nil {
+				t.Fatal(err)
+			}
+		}, []string{"the log is gone"}},
+		{"a log without a FORMAT", func(t *testing.T, dir string) {
+			srv, err := Open(Options{Dir: dir, Mode: storage.Memory})
+			if err != nil {
+				t.Fatal(err)
+			}
+			shutdown(t, srv)
+			if err := errors.Join(os.Remove(dir+"/FORMAT"), os.Remove(dir+"/CLEAN")); err != nil {
+				t.Fatal(err)
+			}
+		}, []string{"is not empty"}},
 		{"a later version", func(t *testing.T, dir string) {
 			if err := os.Mkdir(dir, 0o700); err != nil {
 				t.Fatal(err)
