@@ -37,6 +37,7 @@ func (e *ReplyError) Error() string {
 
 // Options of a connection. The zero value works.
 type Options struct {
+	User     string        // sent with AUTH before the password; "": the server's default user
 	Password string        // sent with AUTH; "" sends none
 	Name     string        // sent with CLIENT SETNAME, to be told from others in CLIENT LIST; "" sends none
 	Timeout  time.Duration // for connecting and for the requests above; 0 = 5 s
@@ -71,8 +72,7 @@ func Dial(ctx context.Context, addr string, o Options) (*Conn, error) {
 	if err != nil {
 		return nil, fmt.Errorf("client: %w", err) // names the address
 	}
-	c := &Conn{addr: addr, conn: conn, in: make([]byte, readBuffer)}
-	c.parser.Limits.MaxBulk = o.MaxReply
+	c := New(conn, addr, o.MaxReply)
 	// A cancelled context wakes a blocked sign-in by moving its deadline.
 	stop := context.AfterFunc(ctx, func() { c.SetDeadline(time.Unix(1, 0)) })
 	err = c.signIn(o)
@@ -89,9 +89,20 @@ func Dial(ctx context.Context, addr string, o Options) (*Conn, error) {
 	return c, nil
 }
 
+// New returns a connection over one that is there. addr is what errors call it; for maxReply see [Options].
+func New(conn net.Conn, addr string, maxReply int) *Conn {
+	c := &Conn{addr: addr, conn: conn, in: make([]byte, readBuffer)}
+	c.parser.Limits.MaxBulk = maxReply
+	return c
+}
+
 func (c *Conn) signIn(o Options) error {
 	if o.Password != "" {
-		if _, err := c.Do("AUTH", o.Password); err != nil {
+		auth := []string{"AUTH", o.User, o.Password}
+		if o.User == "" {
+			auth = []string{"AUTH", o.Password}
+		}
+		if _, err := c.Do(auth...); err != nil {
 			return fmt.Errorf("client: sign in: %w", err)
 		}
 	}

@@ -13,7 +13,11 @@ import (
 type info map[string]string
 
 func readInfo(c *client.Conn) (info, error) {
-	r, err := c.Do("INFO")
+	return readSection(c, "all") // Redis leaves command counts out otherwise
+}
+
+func readSection(c *client.Conn, name string) (info, error) {
+	r, err := c.Do("INFO", name)
 	if err != nil {
 		return nil, err
 	}
@@ -66,8 +70,12 @@ func (in info) integer(name string) (int64, error) {
 
 // process is the server's description of its own build and settings.
 func (in info) process() result.Process {
+	version := in["kvmark_version"]
+	if v := in["redis_version"]; version == "" && v != "" {
+		version = "redis " + v
+	}
 	return result.Process{
-		Version: in["kvmark_version"], Go: in["go_version"], GOOS: in["goos"], GOARCH: in["goarch"],
+		Version: version, Go: in["go_version"], GOOS: in["goos"], GOARCH: in["goarch"],
 		BuildSettings: in["build_settings"], GOEXPERIMENT: in["goexperiment"], GODEBUG: in["godebug"], DefaultGODEBUG: in["default_godebug"],
 		GOGC: in["gogc"], GOMEMLIMIT: in["gomemlimit"], GOMAXPROCS: in["gomaxprocs"], NumCPU: in["num_cpu"], PGO: in["pgo"],
 	}
@@ -106,6 +114,7 @@ func (after info) server(before info, ops int64) result.Server {
 		GCCycles:     delta("gc_cycles"),
 		AllocBytesOp: perOp(delta("alloc_bytes"), 1), AllocObjectsOp: perOp(delta("alloc_objects"), 1),
 		SchedP50US: after.number("sched_latency_p50_us"), SchedP99US: after.number("sched_latency_p99_us"),
+		MutexWaitPerOp: perOp(delta("mutex_wait_seconds"), 1e6), MinorFaultsPerOp: perOp(delta("minor_faults"), 1),
 
 		WALRecords: delta("wal_records"), WALBytes: delta("wal_bytes"), WALWrites: delta("wal_writes"), WALSyncs: delta("wal_syncs"),
 		WALSyncP50US: after.number("wal_sync_p50_us"), WALSyncP99US: after.number("wal_sync_p99_us"), WALSyncMaxUS: after.number("wal_sync_max_us"),
@@ -124,7 +133,17 @@ func (after info) server(before info, ops int64) result.Server {
 			work = result.Number(*work - *idle) // marking on idle CPUs takes nothing from the program
 		}
 		s.GCCPUShare = result.Ratio(work, delta("cpu_total_seconds"))
+		s.GCAssistShare = result.Ratio(delta("gc_assist_seconds"), delta("cpu_total_seconds"))
 		s.GCPauseUS = result.Pauses{P50: after.number("gc_pause_p50_us"), P99: after.number("gc_pause_p99_us"), Max: after.number("gc_pause_max_us")}
+	}
+	if cycle := delta("gc_limiter_last"); cycle != nil { // the number of the last cycle in which it was
+		s.GCLimited = result.Number(0)
+		if *cycle > 0 {
+			s.GCLimited = result.Number(1)
+		}
+	}
+	if s.RSSPeakBytes == nil {
+		s.RSSPeakBytes = after.number("used_memory_rss") // of a server that does not know its peak: at the end
 	}
 	s.PID, _ = strconv.Atoi(after["process_id"])
 	return s

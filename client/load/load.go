@@ -1,27 +1,34 @@
-// Package load measures a kvserver: it starts a fresh one for each mode, loads it with closed-loop workers, and checks
+// Package load measures a kvserver: it starts a fresh one for each mode, loads it in closed or open loop, and checks
 // its own numbers against the server's before it calls them valid. It is what `kvmark run` does, as a library.
 //
 // For each mode and operation:
 //
 //	start   a fresh server on an empty directory, proved to be our child on every connection
 //	fill    (before Gets) the keys that were never hit, untimed; DBSIZE proves that all exist
-//	ping    a short slice of PING: what the client and the connections could do
+//	ping    two short slices of PING: what the client and the connections could do
 //	warm    the same requests as below, not counted
 //	        -- every worker has its last reply; the server's counters are read --
 //	window  t0 .. t0+duration; clock, counts and histograms begin at t0
 //	        -- replies still due are drained and counted apart; the counters are read again --
-//	ping    a second slice
+//	ping    two more slices
 //	check   the books
+//
+// In closed loop a worker sends when its last reply is there; in open loop ([Rate]) when the schedule says so. Once a second
+// within the window the server is asked what it does, so that a slow second can be explained. A [Target] is a server that
+// somebody else has started.
 //
 // A reply counts if it was complete before the window closed, and only if it was right. Every wait has an end.
 package load
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strconv"
 	"time"
@@ -39,8 +46,18 @@ type Config struct {
 	Warmup   time.Duration // before each window; 0: none
 	Repeat   int           // rounds over the modes, each with fresh servers
 	Pipeline int           // requests that a worker sends with one write before it reads their replies
+	Rate     Rate          // zero: closed loop
+	Arrivals string        // in open loop, constant or poisson; "" is constant
+
+	Driver        Driver // what an [Arm] does instead of Sets and Gets; nil: those
+	SLO           SLO    // when set, the highest constant rate that keeps it is searched for each operation; Rate is zero
+	SecondOpinion bool   // let redis-benchmark, where it is installed, load each server once more at the end
+	Cold          bool   // drop the system's cache of mode file's values before and during each window; Linux
+	Target        Target // measured instead of servers of our own; Modes has no meaning then
+	AllowData     bool   // measure a target although it holds keys
 
 	Server        string   // path of the kvserver binary
+	ServerArgs    []string // more flags of kvserver serve, behind those that follow from the rest
 	ServerEnv     []string // added to this process's environment, such as GOGC=50
 	WALSync       string
 	Codec         string // of mode serialize
@@ -57,8 +74,15 @@ type Config struct {
 	Logf     func(format string, args ...any) // notes, one line each; may be nil
 	Kill     <-chan struct{}                  // once closed, servers are killed and Run returns without waiting for replies; may be nil
 
-	tick time.Duration // between two looks at the workers; 0: a second
+	tick  time.Duration       // between two looks at the workers; 0: a second
+	pause func(time.Duration) // see [pause]; nil: that
 }
+
+// The kinds of arrivals.
+const (
+	Constant = "constant"
+	Poisson  = "poisson"
+)
 
 // Default returns the run that the blog post describes, but for Server, which has no default.
 func Default() Config {
@@ -85,12 +109,18 @@ var (
 // MaxWorkers bounds the memory for histograms. More connections than that are another kind of test.
 const MaxWorkers = 1024
 
+// MaxRepeat and MaxDuration bound what cannot be meant.
+const (
+	MaxRepeat   = 1000
+	MaxDuration = 7 * 24 * time.Hour
+)
+
 // MaxPipeline keeps a batch within what the system buffers between two processes, so that neither blocks the other.
 const MaxPipeline = 1024
 
 // Validate reports the first option that cannot work, with its value and what would.
 func (c Config) Validate() error {
-	if len(c.Modes) == 0 {
+	if len(c.Modes) == 0 && c.Target.Addr == "" {
 		return errors.New("no modes: want one or more of memory, serialize, file, lsm")
 	}
 	for i, m := range c.Modes {
@@ -109,26 +139,40 @@ func (c Config) Validate() error {
 			return errors.New("op mix needs a ratio of Sets to Gets")
 		}
 	}
+	if w := c.Workload.Workers; w < 1 || w > MaxWorkers {
+		return fmt.Errorf("workers %d: want 1..%d", w, MaxWorkers)
+	}
 	if err := c.Workload.Validate(); err != nil {
 		return err
 	}
 	switch {
-	case c.Workload.Workers > MaxWorkers:
-		return fmt.Errorf("workers %d: want 1..%d", c.Workload.Workers, MaxWorkers)
-	case c.Duration <= 0:
-		return fmt.Errorf("duration %v: want more than 0, such as 60s", c.Duration)
-	case c.Warmup < 0:
-		return fmt.Errorf("warmup %v: want 0 or more", c.Warmup)
-	case c.Repeat < 1:
-		return fmt.Errorf("repeat %d: want 1 or more", c.Repeat)
+	case c.Duration <= 0 || c.Duration > MaxDuration:
+		return fmt.Errorf("duration %v: want more than 0, such as 60s, and at most %v", c.Duration, MaxDuration)
+	case c.Warmup < 0 || c.Warmup > MaxDuration:
+		return fmt.Errorf("warmup %v: want 0 to %v", c.Warmup, MaxDuration)
+	case c.Repeat < 1 || c.Repeat > MaxRepeat:
+		return fmt.Errorf("repeat %d: want 1..%d", c.Repeat, MaxRepeat)
 	case c.Pipeline < 1 || c.Pipeline > MaxPipeline:
 		return fmt.Errorf("pipeline %d: want 1..%d", c.Pipeline, MaxPipeline)
 	case c.Patience < 0 || c.Patience > maxLatency:
 		return fmt.Errorf("patience %v: want 0 (the default) to %v", c.Patience, maxLatency)
 	case c.BucketEntries < 1:
 		return fmt.Errorf("bucket entries %d: want 1 or more", c.BucketEntries)
-	case c.Server == "":
+	case c.Arrivals != "" && c.Arrivals != Constant && c.Arrivals != Poisson:
+		return fmt.Errorf("arrivals %q: want %s or %s", c.Arrivals, Constant, Poisson)
+	case c.Arrivals == Poisson && !c.Rate.Open() && !c.SLO.Set():
+		return errors.New("poisson arrivals need a rate: in closed loop the replies set the pace")
+	case c.SLO.Set() && c.Rate.Open():
+		return errors.New("a rate and a search for the rate exclude each other")
+	case c.Cold && (c.Target.Addr != "" || !slices.Contains(c.Modes, "file")):
+		return errors.New("cold is about the files of mode file: measure that mode")
+	case c.Cold && runtime.GOOS != "linux":
+		return errors.New("cold needs Linux: there is no way to drop the system's cache here")
+	case c.Server == "" && c.Target.Addr == "":
 		return errors.New("no server: want the path of a kvserver binary")
+	}
+	if err := c.Rate.validate(); err != nil {
+		return err
 	}
 	if err := oneOf("wal-sync", c.WALSync, policies); err != nil {
 		return err
@@ -143,32 +187,48 @@ func oneOf(what, got string, names []string) error {
 	return fmt.Errorf("%s %q is unknown: want one of %v", what, got, names)
 }
 
-// Plan is the configuration as the result file records it.
-func (c Config) Plan() result.Plan {
-	w := c.Workload
-	return result.Plan{
-		Modes: c.Modes, Workers: w.Workers, DurationSeconds: c.Duration.Seconds(), WarmupSeconds: c.Warmup.Seconds(),
-		Keys: w.Keys, Repeat: c.Repeat, Seed: w.Seed, WALSync: c.WALSync, Codec: c.Codec, Level: c.Level, BucketEntries: c.BucketEntries,
-		ValueSize: w.ValueSize.String(), ValueBytes: w.MeanValueBytes(), Compressibility: w.Compressibility,
-		Distribution: w.Distribution.String(), Mix: w.Mix.String(), Pipeline: c.Pipeline,
-		Server: c.Server, ServerEnv: c.ServerEnv, Dir: c.Dir,
-	}
-}
-
 // Progress is what a run is doing.
 type Progress struct {
 	Mode, Op       string
 	Stage          string // start, fill, ping, warm-up, measure
 	Repeat, Rounds int
 	Elapsed, Total time.Duration // of the stage; Total 0: not known
-	OK             int64         // right replies of the stage so far
+	OK             int64         // right replies of the stage so far; of a fill, the keys that are there
+	Keys           int64         // of a fill, those that are to be; else 0
 	QPS            float64       // of the last whole second
 	P99            time.Duration // of the last whole second
+}
+
+// About is how long a run takes at least: windows, warm-ups and PING. Starting servers and filling them comes on top, and
+// depends on them. REQUIRES: c is valid. A search for a rate has up to maxWindows windows for each operation.
+func (c Config) About() (measurements int, total time.Duration) {
+	c = c.withDefaults()
+	measurements = max(1, len(c.Modes)) * len(c.Ops) * c.Repeat
+	if c.SLO.Set() {
+		measurements *= maxWindows
+	}
+	each := c.Duration + c.Warmup + pingSlices*c.slice()
+	if float64(measurements)*float64(each) >= math.MaxInt64 {
+		return measurements, math.MaxInt64
+	}
+	return measurements, time.Duration(measurements) * each
+}
+
+// Fills is how often all keys are written before they are read: once for each fresh server that is asked for any.
+func (c Config) Fills() int {
+	if !slices.ContainsFunc(c.withDefaults().Ops, func(op string) bool { return op != "set" }) {
+		return 0
+	}
+	if c.Target.Addr != "" {
+		return 1
+	}
+	return len(c.Modes) * c.Repeat
 }
 
 // Outcome is what a run gave.
 type Outcome struct {
 	Cells       []result.Cell
+	Searches    []result.Search
 	Server      result.Process // of the first server
 	Interrupted bool           // ctx ended, or Kill was closed, before the run was complete
 }
@@ -180,23 +240,18 @@ func Run(ctx context.Context, c Config) (Outcome, error) {
 	if err := c.Validate(); err != nil {
 		return Outcome{}, fmt.Errorf("load: %w", err)
 	}
-	if len(c.Ops) == 0 {
-		c.Ops = []string{"set", "get"}
-		if c.Workload.Mix.Mixed() {
-			c.Ops = []string{"mix"}
+	c = c.withDefaults()
+	var err error
+	if c.Workload, err = c.Workload.Calibrate(c.Codec, c.Level, c.BucketEntries); err != nil {
+		return Outcome{}, fmt.Errorf("load: %w", err)
+	}
+	r := &runner{Config: c, clockStep: clockStep()}
+	if c.Target.Addr != "" {
+		err := r.target(ctx)
+		if r.out.Interrupted = ctx.Err() != nil || r.killed(); err != nil && !r.out.Interrupted {
+			return r.out, fmt.Errorf("load: target %s: %w", c.Target.Addr, err)
 		}
-	}
-	if c.Patience == 0 {
-		c.Patience = 20 * time.Second
-	}
-	if c.tick == 0 {
-		c.tick = time.Second
-	}
-	if c.Progress == nil {
-		c.Progress = func(Progress) {}
-	}
-	if c.Logf == nil {
-		c.Logf = func(string, ...any) {}
+		return r.out, nil
 	}
 	root, err := os.MkdirTemp(c.Dir, "kvmark-")
 	if err != nil {
@@ -207,7 +262,6 @@ func Run(ctx context.Context, c Config) (Outcome, error) {
 	} else {
 		defer os.RemoveAll(root)
 	}
-	r := &runner{Config: c, clockStep: clockStep()}
 	for repeat := 1; repeat <= c.Repeat; repeat++ {
 		for _, mode := range c.Modes {
 			if ctx.Err() != nil {
@@ -227,6 +281,28 @@ func Run(ctx context.Context, c Config) (Outcome, error) {
 		}
 	}
 	return r.out, nil
+}
+
+// withDefaults fills in what may be left out.
+func (c Config) withDefaults() Config {
+	if len(c.Ops) == 0 {
+		c.Ops = []string{"set", "get"}
+		if c.Workload.Mix.Mixed() {
+			c.Ops = []string{"mix"}
+		}
+	}
+	c.Patience = cmp.Or(c.Patience, 20*time.Second)
+	c.tick = cmp.Or(c.tick, time.Second)
+	if c.pause == nil {
+		c.pause = pause
+	}
+	if c.Progress == nil {
+		c.Progress = func(Progress) {}
+	}
+	if c.Logf == nil {
+		c.Logf = func(string, ...any) {}
+	}
+	return c
 }
 
 // runner is the state of one Run.

@@ -4,11 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"regexp"
 	"sync"
 	"sync/atomic"
 	"time"
-
-	hdr "github.com/HdrHistogram/hdrhistogram-go"
 
 	"kvmark/client/result"
 )
@@ -16,8 +15,8 @@ import (
 // outcome is what a phase gave.
 type outcome struct {
 	tally
+	timing
 	seconds float64 // length of the window
-	latency *hdr.Histogram
 	rows    []result.Row
 	cut     bool // the window was ended early
 }
@@ -28,14 +27,17 @@ const cutGrace = 3 * time.Second
 // phase lets all workers run for a window of the given length and waits for them. Workers wait for one start, stop by
 // themselves when the window has ended, and drain the reply that is then still due; the deadline of their connections,
 // set once, bounds that.
-func (s *session) phase(ctx context.Context, k kind, length time.Duration, progress Progress) outcome {
-	p := &phase{kind: k, depth: s.Pipeline, start: make(chan struct{}), series: newSeries(len(s.workers))}
+func (s *session) phase(ctx context.Context, k kind, r Rate, length time.Duration, progress Progress) outcome {
+	p := &phase{
+		kind: k, depth: s.Pipeline, rate: r, length: length,
+		start: make(chan struct{}), pause: s.pause, series: newSeries(len(s.workers)),
+	}
 	p.end.Store(int64(length))
 	var running sync.WaitGroup
 	for _, w := range s.workers {
 		w.t = tally{}
-		w.latency.Reset()
-		w.second.Reset()
+		w.timing.reset()
+		w.second.reset()
 		w.setDeadline(time.Now().Add(length + s.Patience))
 		running.Go(func() { w.run(p) })
 	}
@@ -48,10 +50,10 @@ func (s *session) phase(ctx context.Context, k kind, length time.Duration, progr
 	close(p.start)
 	out := outcome{cut: s.watch(ctx, p, done, progress)}
 
-	out.latency = newHistogram()
+	out.timing = newTiming(s.Pipeline, r.Open())
 	for _, w := range s.workers {
 		out.add(w.t)
-		out.latency.Merge(w.latency)
+		out.timing.merge(w.timing)
 	}
 	// Workers whose connections have all broken leave before the end: then the window is as long as they lasted.
 	window := min(time.Duration(p.end.Load()), out.stopped)
@@ -85,6 +87,7 @@ func (s *session) watch(ctx context.Context, p *phase, done <-chan struct{}, pro
 		case <-killed: // and so is the server
 			killed, cut = nil, true
 		case <-tick.C:
+			p.series.settle()
 			row, ok := p.series.latest()
 			progress.Elapsed, progress.OK = time.Since(p.t0), ok
 			progress.Total = time.Duration(p.end.Load())
@@ -119,6 +122,10 @@ func (s *session) fill(ctx context.Context, progress Progress) error {
 		return err
 	}
 	var filled atomic.Int64
+	for _, w := range s.workers {
+		filled.Add(int64(w.written.count))
+		progress.Keys += int64(w.written.n)
+	}
 	var running sync.WaitGroup
 	errs := make([]error, len(s.workers))
 	stop := make(chan struct{})
@@ -152,8 +159,35 @@ func (s *session) fill(ctx context.Context, progress Progress) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	if err := errors.Join(errs...); err != nil {
+	if err := summed(errs); err != nil {
 		return fmt.Errorf("fill: %w", err)
 	}
 	return nil
+}
+
+// ownPort is our end of a connection in an error, in which alone the errors of workers may differ.
+var ownPort = regexp.MustCompile(`\S+:\d+->`)
+
+// summed joins the errors of workers. Those that say the same are said once.
+func summed(errs []error) error {
+	var texts []string
+	first, count := map[string]error{}, map[string]int{}
+	for _, err := range errs {
+		if err == nil {
+			continue
+		}
+		text := ownPort.ReplaceAllString(err.Error(), "")
+		if count[text]++; count[text] == 1 {
+			texts, first[text] = append(texts, text), err
+		}
+	}
+	var all []error
+	for _, text := range texts {
+		err := first[text]
+		if n := count[text]; n > 1 {
+			err = fmt.Errorf("%d workers: %w", n, err)
+		}
+		all = append(all, err)
+	}
+	return errors.Join(all...)
 }

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -16,12 +17,15 @@ import (
 )
 
 // server is a kvserver that we started. It leads its own process group, so that a Ctrl-C at the terminal reaches us
-// alone, and dies with us however we end (see processAttributes).
+// alone, and dies with us however we end (see processAttributes). Or it is a [Target], of which we know the address, and
+// what follows is empty; done is never closed.
 type server struct {
-	path  string
-	runID string
-	addr  string
-	pid   int
+	foreign        bool
+	user, password string
+	path           string
+	runID          string
+	addr           string
+	pid            int
 
 	cmd    *exec.Cmd
 	stdout firstLine
@@ -53,9 +57,10 @@ func (r *runner) startServer(ctx context.Context, mode, dir string) (*server, er
 			args = append(args, "--level", strconv.Itoa(*r.Level))
 		}
 	}
+	args = append(args, r.ServerArgs...)
 	s := &server{path: r.Server, runID: runID, cmd: exec.Command(r.Server, args...), done: make(chan struct{})}
 	s.stdout.got = make(chan struct{})
-	s.cmd.Env = append(os.Environ(), r.ServerEnv...)
+	s.cmd.Env = append(environ(), r.ServerEnv...)
 	s.cmd.Stdout, s.cmd.Stderr = &s.stdout, &s.stderr
 	s.cmd.WaitDelay = time.Second // should something the server started keep its pipes open
 	s.cmd.SysProcAttr = processAttributes()
@@ -76,6 +81,14 @@ func (r *runner) startServer(ctx context.Context, mode, dir string) (*server, er
 		return nil, fmt.Errorf("%s %s: %w%s", r.Server, strings.Join(args, " "), err, s.lastWords())
 	}
 	return s, nil
+}
+
+// passwordEnv is where a kvserver looks for the password that its clients must give; part of its contract.
+const passwordEnv = "KVMARK_PASSWORD"
+
+// environ is this process's environment without what would lock us out of our own server.
+func environ() []string {
+	return slices.DeleteFunc(os.Environ(), func(kv string) bool { return strings.HasPrefix(kv, passwordEnv+"=") })
 }
 
 // launch starts the process on a thread of its own and keeps the thread until the process has ended: on Linux the
@@ -172,6 +185,9 @@ func (s *server) stop(r *runner) error {
 
 // ended waits for the process to end, and reports whether it did.
 func (s *server) ended(within time.Duration) bool {
+	if s.foreign { // nobody would tell us
+		return false
+	}
 	timeout := time.NewTimer(within)
 	defer timeout.Stop()
 	select {

@@ -24,7 +24,7 @@ func TestSeriesHoldsEveryReplyInItsSecond(t *testing.T) {
 				continue
 			}
 			n := rapid.Int64Range(0, 3).Draw(t, "replies")
-			record(h, time.Millisecond, n)
+			h.record(time.Millisecond, n)
 			want[at[w]] += n
 			next := at[w] + rapid.IntRange(1, 3).Draw(t, "seconds on")
 			if next > last {
@@ -65,9 +65,10 @@ func TestRowsOfALongWindowReuseTheirHistograms(t *testing.T) {
 	s, h := newSeries(2), newRowHistogram()
 	for second := range 2000 {
 		for w := range 2 {
-			record(h, time.Millisecond, 1)
+			h.record(time.Millisecond, 1)
 			s.add(w, second, second+1, h)
 		}
+		s.settle()
 	}
 	if n := len(s.open) + len(s.free); n > 1 {
 		t.Errorf("%d histograms for a window of 2000 s, want 1", n)
@@ -90,12 +91,12 @@ func TestSilentNamesTheWorkersThatAreLate(t *testing.T) {
 func TestLatenciesOutOfRangeAreClamped(t *testing.T) {
 	h := newHistogram()
 	for _, d := range []time.Duration{-time.Second, 0, 2 * time.Hour} {
-		record(h, d, 1)
+		h.record(d, 1)
 	}
 	if h.TotalCount() != 3 {
 		t.Errorf("%d of 3 recorded", h.TotalCount())
 	}
-	if top := time.Duration(h.Max()); top < maxLatency || top > maxLatency+maxLatency/100 {
+	if top := time.Duration(h.most); top < maxLatency || top > maxLatency+maxLatency/100 {
 		t.Errorf("largest %v, want about %v", top, maxLatency)
 	}
 }

@@ -19,11 +19,13 @@ import (
 type session struct {
 	*runner
 	mode       string
+	dir        string // its data
 	repeat     int
 	server     *server
 	control    *client.Conn // reads INFO and DBSIZE while the workers rest
 	workers    []*worker
 	reconnects int64
+	base       int64 // keys that a target held before
 }
 
 // session measures all operations of one mode on a fresh server. Cells go to the runner's outcome. The error says that
@@ -32,7 +34,7 @@ func (r *runner) session(ctx context.Context, mode string, repeat int, dir strin
 	if err := os.MkdirAll(dir, 0o777); err != nil {
 		return err
 	}
-	s := &session{runner: r, mode: mode, repeat: repeat}
+	s := &session{runner: r, mode: mode, dir: dir, repeat: repeat}
 	r.Progress(s.progress("", "start"))
 	if s.server, err = r.startServer(ctx, mode, dir); err != nil {
 		return err
@@ -54,32 +56,51 @@ func (r *runner) session(ctx context.Context, mode string, repeat int, dir strin
 	if err := s.open(ctx); err != nil {
 		return s.cause(err)
 	}
-	for _, op := range r.Ops {
+	alive, err := s.measure(ctx)
+	if alive && err == nil && r.SecondOpinion {
+		s.secondOpinion(ctx)
+	}
+	return err
+}
+
+// measure measures all operations once. It reports whether the server can still be used; the error is that of an interruption.
+func (s *session) measure(ctx context.Context) (alive bool, err error) {
+	r := s.runner
+	for i, op := range r.Ops {
 		if ctx.Err() != nil || r.killed() {
-			return context.Canceled
+			return false, context.Canceled
 		}
-		cell, err := s.cell(ctx, op)
+		measureOp := s.cell
+		if r.SLO.Set() {
+			measureOp = s.search
+		}
+		cell, err := measureOp(ctx, op)
 		if cell != nil {
 			r.out.Cells = append(r.out.Cells, *cell)
 		}
 		if r.out.Interrupted {
-			return context.Canceled
+			return false, context.Canceled
 		}
 		if err != nil {
 			if ctx.Err() != nil || r.killed() {
-				return context.Canceled
+				return false, context.Canceled
 			}
 			// The rest of this server's cells cannot be measured; the next mode can.
 			if cell == nil {
 				c := s.newCell(op)
-				fail(&c, "completed", err.Error())
+				fail(&c, "completed", "not measured: "+err.Error())
 				r.out.Cells = append(r.out.Cells, c)
 			}
-			r.Logf("mode %s: %v", mode, err)
-			return nil
+			for _, later := range r.Ops[i+1:] {
+				c := s.newCell(later)
+				fail(&c, "completed", fmt.Sprintf("not measured: the server was lost in %s", op))
+				r.out.Cells = append(r.out.Cells, c)
+			}
+			r.Logf("mode %s: %v", s.mode, err)
+			return false, nil
 		}
 	}
-	return nil
+	return true, nil
 }
 
 func (s *session) progress(op, stage string) Progress {
@@ -92,36 +113,44 @@ func (s *session) open(ctx context.Context) error {
 	if s.control, err = s.dial(ctx, "kvmark-control"); err != nil {
 		return err
 	}
-	keys, err := s.size(ctx)
+	if s.server.foreign {
+		err = s.introduce()
+	} else if s.base, err = s.size(ctx); err == nil && s.base != 0 {
+		err = fmt.Errorf("%s, freshly started, already holds %d keys", s.server.addr, s.base)
+	}
 	if err != nil {
 		return err
 	}
-	if keys != 0 {
-		return fmt.Errorf("%s, freshly started, already holds %d keys", s.server.addr, keys)
-	}
-	in, err := readInfo(s.control)
+	in, err := s.info(ctx)
 	if err != nil {
 		return err
 	}
-	if s.out.Server.Go == "" {
+	if s.out.Server == (result.Process{}) {
 		s.out.Server = in.process()
 		s.gomaxprocs = in["gomaxprocs"]
 	}
 	for id := range s.Workload.Workers {
-		gen, err := s.Workload.New(id)
+		w, err := newWorker(id, s.Config)
 		if err != nil {
 			return err
 		}
-		w := &worker{id: id, gen: gen, dead: true, written: newBitmap(s.Workload.Keys), latency: newHistogram(), second: newRowHistogram()}
 		s.workers = append(s.workers, w)
 	}
-	err = s.connect(ctx)
+	if err := s.connect(ctx); err != nil {
+		return err
+	}
 	s.reconnects = 0 // these were the first
-	return err
+	if s.server.foreign {
+		return s.probe()
+	}
+	return nil
 }
 
 // dial connects and proves over this very connection that the server is our child.
 func (s *session) dial(ctx context.Context, name string) (*client.Conn, error) {
+	if s.server.foreign {
+		return s.dialTarget(ctx, name)
+	}
 	c, err := client.Dial(ctx, s.server.addr, client.Options{Name: name, Timeout: s.Patience, MaxReply: workload.MaxValueSize})
 	if err != nil {
 		return nil, err
@@ -184,6 +213,9 @@ func (s *session) ask(ctx context.Context, f func(*client.Conn) error) error {
 func (s *session) info(ctx context.Context) (in info, err error) {
 	err = s.ask(ctx, func(c *client.Conn) error {
 		in, err = readInfo(c)
+		if s.server.foreign && errors.As(err, new(*client.ServerError)) {
+			in, err = info{}, nil // a target without INFO can be measured, but tells nothing
+		}
 		return err
 	})
 	return in, err
@@ -200,8 +232,11 @@ func (s *session) size(ctx context.Context) (n int64, err error) {
 }
 
 // reset re-bases the server's percentiles and peaks. Without it they are those of its life, so an error reply is no
-// reason to stop.
+// reason to stop. A target's are not ours to reset.
 func (s *session) reset(ctx context.Context) error {
+	if s.server.foreign {
+		return nil
+	}
 	return s.ask(ctx, func(c *client.Conn) error {
 		_, err := c.Do("CONFIG", "RESETSTAT")
 		if errors.As(err, new(*client.ServerError)) {
@@ -219,6 +254,7 @@ type own struct {
 	cycles       float64
 	gcCPU, total float64 // seconds
 	gomaxprocs   int
+	sched        *metrics.Float64Histogram // seconds that goroutines waited for a CPU
 }
 
 func readOwn() own {
@@ -227,14 +263,34 @@ func readOwn() own {
 		{Name: "/cpu/classes/gc/total:cpu-seconds"},
 		{Name: "/cpu/classes/gc/mark/idle:cpu-seconds"},
 		{Name: "/cpu/classes/total:cpu-seconds"},
+		{Name: "/sched/latencies:seconds"},
 	}
 	metrics.Read(samples)
 	o := own{gomaxprocs: runtime.GOMAXPROCS(0)}
 	o.cycles = float64(samples[0].Value.Uint64())
 	o.gcCPU = samples[1].Value.Float64() - samples[2].Value.Float64()
 	o.total = samples[3].Value.Float64()
+	o.sched = samples[4].Value.Float64Histogram()
 	o.cpu, o.cpuKnown = cpuTime()
 	return o
+}
+
+// schedP99 is the p99 of what goroutines waited for a CPU since an earlier reading, in us, as the upper end of the runtime's
+// bucket; nil if none did, or for longer than the runtime tells apart.
+func (o own) schedP99(before own) *float64 {
+	if o.sched == nil || before.sched == nil {
+		return nil
+	}
+	var all, seen uint64
+	for i, n := range o.sched.Counts {
+		all += n - before.sched.Counts[i]
+	}
+	for i, n := range o.sched.Counts {
+		if seen += n - before.sched.Counts[i]; all > 0 && seen*100 >= all*99 {
+			return result.Number(o.sched.Buckets[i+1] * 1e6)
+		}
+	}
+	return nil
 }
 
 // edge is everything that is read at one end of a window, while the workers rest.
@@ -249,9 +305,11 @@ func (s *session) edge(ctx context.Context) (edge, error) {
 	return edge{in, readOwn(), result.CaptureLoad()}, err
 }
 
-// slice is the length of each of a cell's two PING slices.
-func (s *session) slice() time.Duration {
-	return min(max(s.Duration/40, 20*time.Millisecond), time.Second)
+// pingSlices of that length belong to each window, half of them before it and half after it.
+const pingSlices = 4
+
+func (c Config) slice() time.Duration {
+	return min(max(c.Duration/40, 20*time.Millisecond), time.Second)
 }
 
 var kinds = map[string]kind{"set": sets, "get": gets, "mix": mixed}
@@ -274,13 +332,16 @@ func (s *session) cell(ctx context.Context, op string) (*result.Cell, error) {
 	}
 	var warm outcome
 	if s.Warmup > 0 {
-		warm = s.phase(ctx, k, s.Warmup, s.progress(op, "warm-up"))
+		warm = s.phase(ctx, k, s.Rate.steady(), s.Warmup, s.progress(op, "warm-up"))
 		if warm.cut {
 			return nil, context.Canceled
 		}
 	}
 	if err := s.connect(ctx); err != nil {
 		return nil, s.cause(err)
+	}
+	if err := s.cool(op); err != nil {
+		return nil, err
 	}
 	if err := s.reset(ctx); err != nil {
 		return nil, s.cause(err)
@@ -291,7 +352,9 @@ func (s *session) cell(ctx context.Context, op string) (*result.Cell, error) {
 	}
 	c := s.newCell(op)
 	c.Started = time.Now().UTC()
-	out := s.phase(ctx, k, s.Duration, s.progress(op, "measure"))
+	samples := s.sample(ctx, op, before)
+	out := s.phase(ctx, k, s.Rate, s.Duration, s.progress(op, "measure"))
+	join(out.rows, samples())
 	after, err := s.edge(ctx)
 	var keys int64
 	if err == nil {
@@ -309,13 +372,16 @@ func (s *session) cell(ctx context.Context, op string) (*result.Cell, error) {
 	return &c, err
 }
 
-// ping measures what the same workers do with PING, in replies a second.
-func (s *session) ping(ctx context.Context, op string) float64 {
-	out := s.phase(ctx, pings, s.slice(), s.progress(op, "ping"))
-	if out.seconds == 0 {
-		return 0
+// ping measures what the same workers do with PING, in replies a second: the better of two slices, since something else on
+// the machine may spoil one.
+func (s *session) ping(ctx context.Context, op string) (best float64) {
+	for range pingSlices / 2 {
+		out := s.phase(ctx, pings, Rate{}, s.slice(), s.progress(op, "ping"))
+		if out.seconds > 0 {
+			best = max(best, float64(out.ok)/out.seconds)
+		}
 	}
-	return float64(out.ok) / out.seconds
+	return best
 }
 
 // cause puts the server's death before its consequences.

@@ -4,10 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"math/rand/v2"
 	"sync/atomic"
 	"time"
-
-	hdr "github.com/HdrHistogram/hdrhistogram-go"
 
 	"kvmark/client"
 	"kvmark/client/workload"
@@ -35,14 +34,31 @@ type worker struct {
 
 	batch      []request
 	key, value []byte
-	latency    *hdr.Histogram // of the phase
-	second     *hdr.Histogram // of the current second
+	schedule   schedule   // of the phase, in open loop
+	arrivals   *rand.Rand // for its gaps; nil: constant
+	timing                // of the phase
+	second     *histogram // of the current second
+	at         int        // the current second
 	t          tally
 }
 
+func newWorker(id int, c Config) (*worker, error) {
+	gen, err := c.Workload.New(id)
+	if err != nil {
+		return nil, err
+	}
+	w := &worker{id: id, gen: gen, dead: true, written: newBitmap(c.Workload.Keys), second: newRowHistogram()}
+	w.timing = newTiming(c.Pipeline, c.Rate.Open())
+	if c.Arrivals == Poisson {
+		w.arrivals = rand.New(rand.NewPCG(c.Workload.Seed, uint64(id)+1<<32)) // not the stream of its keys
+	}
+	return w, nil
+}
+
 type request struct {
-	op workload.Op
-	n  int
+	op  workload.Op
+	n   int
+	due time.Duration // in open loop
 }
 
 // tally is what one worker counted in one phase.
@@ -55,7 +71,13 @@ type tally struct {
 	errors   int64    // error replies, and a broken connection as one
 	misses   int64
 	wrong    int64
-	open     time.Duration // time within the window of requests that are not in the histogram: late, or not right
+	held     time.Duration // time within the window of the batches of counted replies, once for each
+	open     time.Duration // the same of requests that are not counted: late, or not right
+	due      int64         // requests that were open when the window closed, of whatever end
+	longest  time.Duration // from sending to the reply, or to the end of their connection, the longest of them
+	sent     int64         // in open loop: requests sent within the window
+	unsent   int64         // and those that were due but not sent before it closed
+	waited   int64         // sent requests that found their connection busy when they were due
 	first    error         // first error, miss or wrong value
 	stopped  time.Duration // when the worker stopped, in the phase's time
 }
@@ -67,7 +89,13 @@ func (t *tally) add(o tally) {
 	t.errors += o.errors
 	t.misses += o.misses
 	t.wrong += o.wrong
+	t.held += o.held
 	t.open += o.open
+	t.due += o.due
+	t.longest = max(t.longest, o.longest)
+	t.sent += o.sent
+	t.unsent += o.unsent
+	t.waited += o.waited
 	for i := range o.answered {
 		t.answered[i] += o.answered[i]
 		t.okBy[i] += o.okBy[i]
@@ -88,43 +116,36 @@ func (t *tally) note(err error) {
 type phase struct {
 	kind   kind
 	depth  int
+	rate   Rate
+	length time.Duration
 	start  chan struct{} // closed at t0
 	t0     time.Time
 	end    atomic.Int64 // ns after t0; only ever moved to an earlier moment that is yet to come
+	pause  func(time.Duration)
 	series *series
 }
 
-// run sends batches until the end of the window. The clock is read once a batch: the end of one is the start of the
-// next, so latency includes making the next request, and a worker's latencies add up to its time.
+// run sends batches until the end of the window. In closed loop the end of one batch is the start of the next, so latency
+// includes making the next request, and a worker's time is that of its batches. In open loop a batch is what is due.
 func (w *worker) run(p *phase) {
 	<-p.start
 	begin := time.Since(p.t0)
-	second := 0
+	w.at = 0
+	if p.rate.Open() {
+		w.schedule = newSchedule(p.rate, p.length, w.id, p.workers(), w.arrivals)
+	}
 	for int64(begin) < p.end.Load() {
-		right, err := w.exchange(p)
-		now := time.Since(p.t0)
-		end := time.Duration(p.end.Load())
-		inTime := now < end
-		if inTime {
-			if s := int(now / time.Second); s > second {
-				p.series.add(w.id, second, s, w.second)
-				second = s
+		free := begin
+		if p.rate.Open() {
+			if w.schedule.next > begin {
+				w.await(p)
+				begin = time.Since(p.t0)
+			}
+			if begin >= time.Duration(p.end.Load()) {
+				break
 			}
 		}
-		n := right[workload.Set] + right[workload.Get]
-		counted := n
-		if !inTime {
-			w.t.late += n
-			counted = 0
-		}
-		if counted > 0 {
-			w.t.ok += n
-			w.t.okBy[workload.Set] += right[workload.Set]
-			w.t.okBy[workload.Get] += right[workload.Get]
-			record(w.latency, now-begin, n)
-			record(w.second, now-begin, n)
-		}
-		w.t.open += (min(now, end) - begin) * time.Duration(int64(p.depth)-counted)
+		now, err := w.exchange(p, begin, free)
 		begin = now
 		if err != nil {
 			w.dead = true
@@ -133,34 +154,115 @@ func (w *worker) run(p *phase) {
 			break
 		}
 	}
+	if p.rate.Open() {
+		end := time.Duration(p.end.Load())
+		w.t.unsent = w.schedule.rest(end, func(due time.Duration, n int64) { w.response.record(end-due, n) })
+	}
 	w.t.stopped = begin
-	p.series.add(w.id, second, math.MaxInt, w.second)
+	p.series.add(w.id, w.at, math.MaxInt, w.second)
 }
 
-// exchange sends one batch and reads its replies. It returns how many were right, and an error if the connection is of
-// no further use.
-func (w *worker) exchange(p *phase) (right [2]int64, err error) {
+func (p *phase) workers() int { return len(p.series.passed) }
+
+// exchange sends one batch, reads its replies, and counts each by the moment it is complete. It returns that of the last
+// one, and an error if the connection is of no further use. The worker has been free since that moment and begins now.
+func (w *worker) exchange(p *phase, begin, free time.Duration) (now time.Duration, err error) {
 	w.batch = w.batch[:0]
-	for range p.depth {
-		w.queue(p.kind)
-	}
-	if err := w.conn.Flush(); err != nil {
-		return right, err
-	}
-	for _, q := range w.batch {
-		ok, err := w.receive(p.kind, q)
-		if err != nil {
-			return right, err
+	for len(w.batch) < p.depth {
+		var due time.Duration
+		if p.rate.Open() {
+			if due = w.schedule.next; due > begin || due >= time.Duration(p.end.Load()) {
+				break
+			}
+			w.schedule.advance()
 		}
-		if ok {
-			right[q.op]++
+		w.queue(p.kind, due)
+	}
+	if len(w.batch) == 0 { // woken before anything is due
+		return time.Since(p.t0), nil
+	}
+	sent := begin
+	if p.depth > 1 || p.rate.Open() {
+		sent = time.Since(p.t0)
+	}
+	if p.rate.Open() {
+		w.t.sent += int64(len(w.batch))
+		for _, q := range w.batch {
+			w.lateness.record(sent-max(q.due, free), 1)
+			if q.due < free {
+				w.t.waited++
+			}
 		}
 	}
-	return right, nil
+	err = w.conn.Flush()
+	counted, answered := 0, 0
+	for i := 0; i < len(w.batch) && err == nil; i++ {
+		var ok bool
+		if ok, err = w.receive(p.kind, w.batch[i]); err != nil {
+			break
+		}
+		now = time.Since(p.t0)
+		w.outlast(p, sent, now, 1)
+		if ok && w.count(p, i, sent, now) {
+			counted++
+		}
+		answered++
+	}
+	if err != nil {
+		now = time.Since(p.t0)
+		w.outlast(p, sent, now, int64(len(w.batch)-answered))
+	}
+	busy := min(now, time.Duration(p.end.Load())) - begin
+	w.t.held += busy * time.Duration(counted)
+	w.t.open += busy * time.Duration(len(w.batch)-counted)
+	return now, err
 }
 
-func (w *worker) queue(k kind) {
-	var q request
+// outlast enters n requests that ended at now if that is beyond the window: their wait is in no percentile.
+func (w *worker) outlast(p *phase, sent, now time.Duration, n int64) {
+	if int64(now) >= p.end.Load() {
+		w.t.due += n
+		w.t.longest = max(w.t.longest, now-sent)
+	}
+}
+
+// count enters the right reply to request i of the batch, and reports whether it came before the window closed.
+func (w *worker) count(p *phase, i int, sent, now time.Duration) bool {
+	q, from := w.batch[i], sent
+	if p.rate.Open() {
+		from = q.due
+		w.response.record(now-q.due, 1)
+	}
+	if int64(now) >= p.end.Load() {
+		w.t.late++
+		return false
+	}
+	w.turn(p, now)
+	w.t.ok++
+	w.t.okBy[q.op]++
+	w.latency.record(now-sent, 1)
+	w.second.record(now-from, 1) // a stall shows in its second, also where the pace hides it from the rest
+	if p.depth > 1 {
+		if i == 0 {
+			w.firsts.record(now-sent, 1)
+		}
+		if i == len(w.batch)-1 {
+			w.lasts.record(now-sent, 1)
+		}
+	}
+	return true
+}
+
+// turn hands in the row of the current second once now is beyond it.
+func (w *worker) turn(p *phase, now time.Duration) {
+	if s := int(now / time.Second); s > w.at && int64(now) < p.end.Load() {
+		p.series.add(w.id, w.at, s, w.second)
+		w.at = s
+	}
+}
+
+func (w *worker) queue(k kind, due time.Duration) {
+	q := request{due: due}
 	switch k {
 	case pings:
 		w.conn.QueuePing()
@@ -250,7 +352,7 @@ func (w *worker) fill(stop <-chan struct{}, patience time.Duration, filled *atom
 			w.key = w.gen.AppendKey(w.key[:0], n)
 			w.value = w.gen.AppendValue(w.value[:0], n)
 			w.conn.QueueSet(w.key, w.value)
-			w.batch = append(w.batch, request{workload.Set, n})
+			w.batch = append(w.batch, request{op: workload.Set, n: n})
 			size += len(w.value)
 		}
 		if err := w.conn.SetDeadline(time.Now().Add(patience)); err != nil {

@@ -14,7 +14,7 @@ import (
 // benchstat must not count it.
 func writeBench(w io.Writer, f *result.File) error {
 	for _, line := range []string{
-		"Unit op/s better=higher", "Unit p99-sec better=lower", "Unit server-cpu-sec/op better=lower", "Unit server-peak-RSS-bytes better=lower",
+		"Unit op/s better=higher", "Unit p99-sec better=lower", "Unit response-p99-sec better=lower", "Unit server-cpu-sec/op better=lower", "Unit server-peak-RSS-bytes better=lower",
 	} {
 		if _, err := fmt.Fprintln(w, line); err != nil {
 			return err
@@ -41,6 +41,9 @@ func writeBench(w io.Writer, f *result.File) error {
 		value(result.Number(1 / *c.QPS), 1, "sec/op")
 		value(c.QPS, 1, "op/s")
 		value(c.LatencyUS.P99, 1e-6, "p99-sec")
+		if c.Pace != nil {
+			value(c.Pace.ResponseUS.P99, 1e-6, "response-p99-sec")
+		}
 		value(c.Server.CPUPerOp, 1e-6, "server-cpu-sec/op")
 		value(c.Server.RSSPeakBytes, 1, "server-peak-RSS-bytes")
 		for _, kv := range [][2]string{

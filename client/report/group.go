@@ -125,17 +125,25 @@ func plain(s string) string {
 }
 
 // storage says how the mode keeps the data, where that is not plain, after its last operation.
-func storage(mode string, c result.Cell, host result.Host) string {
+func storage(mode string, c result.Cell, p result.Plan, host result.Host) string {
 	s := c.Server
 	perKey := result.Ratio(s.StoredBytes, s.Keys)
 	switch {
 	case perKey == nil:
 	case mode == "serialize":
-		return fmt.Sprintf("%s keys in %.0f bytes each, compressed %sx", count(s.Keys), *perKey, shape(s.CompressionRatio, "%.2f", 1))
+		asked := ""
+		if p.ValueSize != "classic" && p.Codec != "none" {
+			asked = fmt.Sprintf(" (keys and buckets included; values alone were made for %s by %s)", ratioWords(p.Compressibility), p.Codec)
+		}
+		return fmt.Sprintf("%s keys in %.0f bytes each, compressed %sx%s", count(s.Keys), *perKey, shape(s.CompressionRatio, "%.2f", 1), asked)
 	case mode == "file", mode == "lsm":
 		// Data much smaller than the memory are read from the system's cache, whatever the mode is called.
-		return fmt.Sprintf("%s keys, %s MB on disk of a machine with %d MB of memory; %s MB read from the device in the window",
-			count(s.Keys), megabytes(s.DiskBytes), host.MemoryBytes/1e6, megabytes(s.DeviceReadBytes))
+		perGet := ""
+		if c.Gets > 0 && s.DeviceReadBytes != nil {
+			perGet = fmt.Sprintf(", %.0f bytes a Get", *s.DeviceReadBytes/float64(c.Gets))
+		}
+		return fmt.Sprintf("%s keys, %s MB on disk of a machine with %d MB of memory; %s MB read from the device in the window%s",
+			count(s.Keys), megabytes(s.DiskBytes), host.MemoryBytes/1e6, megabytes(s.DeviceReadBytes), perGet)
 	}
 	return ""
 }
@@ -170,12 +178,26 @@ func (g group) verdict() []string {
 	if share := g.median(func(c result.Cell) *float64 { return c.Client.CeilingShare }); share != nil {
 		bound := "server-bound"
 		switch {
+		case *share > 1: // no ceiling
+			return append([]string{word + ", bound unknown: PING ran slower than this, so something else disturbed its measurement"}, failed...)
+		case bounds["rate"] > 0:
+			bound = "paced"
 		case bounds["client"] == len(g.cells):
 			bound = "client-bound"
+		case bounds[""] > 0:
+			bound = fmt.Sprintf("bound unknown in %d of %d", bounds[""], len(g.cells))
 		case bounds["client"] > 0:
 			bound = fmt.Sprintf("client-bound in %d of %d", bounds["client"], len(g.cells))
 		}
 		word += fmt.Sprintf(", %s (%.0f %% of the client's PING ceiling)", bound, 100**share)
 	}
 	return append([]string{word}, failed...)
+}
+
+// ratioWords is the ratio that values of that compressibility have.
+func ratioWords(compressibility float64) string {
+	if compressibility >= 1 {
+		return "as much as can be"
+	}
+	return fmt.Sprintf("%.2fx", 1/(1-compressibility))
 }

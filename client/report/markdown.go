@@ -30,6 +30,18 @@ func writeMarkdown(out io.Writer, f *result.File) error {
 		}
 		fmt.Fprintf(w, "|%s|\n", strings.Join(cells, "|"))
 	}
+	var notes []string
+	for _, g := range groups(f) {
+		for _, note := range g.notes(f.Plan) {
+			notes = append(notes, g.mode+" "+opName(g.op)+": "+note)
+		}
+	}
+	for i, line := range append(notes, ending(f)...) {
+		if i == 0 {
+			fmt.Fprintln(w)
+		}
+		fmt.Fprintf(w, "- %s\n", escape(line))
+	}
 	return w.Flush()
 }
 

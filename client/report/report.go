@@ -45,9 +45,15 @@ func Write(w io.Writer, f *result.File, format Format) error {
 	case CSV:
 		return writeCSV(w, f)
 	case Markdown:
+		if write := sister(f); write != nil {
+			return fenced(w, f, write)
+		}
 		return writeMarkdown(w, f)
 	case Bench:
 		return writeBench(w, f)
+	}
+	if write := sister(f); write != nil {
+		return write(w, f)
 	}
 	return writeTable(w, f)
 }
@@ -67,6 +73,8 @@ func Heading(mode string, p result.Plan) string {
 		return "WAL + key in memory & value in file"
 	case "lsm":
 		return "WAL + key & value in Pebble (lsm)"
+	case "target":
+		return p.Target
 	}
 	return "WAL + " + mode
 }
@@ -91,16 +99,33 @@ func ran(f *result.File) []string {
 	if p.Mix != "" {
 		data += ", Set:Get " + p.Mix
 	}
-	load := fmt.Sprintf("closed loop, %d workers with %d in flight each", p.Workers, p.Pipeline)
-	if p.Pipeline == 1 {
-		load = fmt.Sprintf("closed loop, %d workers with one request in flight each", p.Workers)
+	flight := "one request in flight each"
+	if p.Pipeline > 1 {
+		flight = fmt.Sprintf("%d in flight each", p.Pipeline)
 	}
-	return []string{
-		fmt.Sprintf("kvserver built with %s, %d cores, GOMAXPROCS %s, GOGC %s, GOMEMLIMIT %s; WAL %s",
-			known(s.Go), f.Env.Host.CPUs, known(s.GOMAXPROCS), known(s.GOGC), known(s.GOMEMLIMIT), p.WALSync),
-		fmt.Sprintf("%s; %s; seed %d; %s s after %s s of warm-up",
-			load, data, p.Seed, trim(p.DurationSeconds), trim(p.WarmupSeconds)),
+	load := fmt.Sprintf("closed loop, %d workers with %s", p.Workers, flight)
+	switch {
+	case p.SLO != "":
+		load = fmt.Sprintf("search for the highest rate that keeps %s, %s arrivals, %d workers with up to %s", p.SLO, p.Arrivals, p.Workers, flight)
+	case p.Rate != "":
+		load = fmt.Sprintf("open loop at %s requests a second, %s arrivals, %d workers with up to %s", p.Rate, p.Arrivals, p.Workers, flight)
 	}
+	if p.Cold {
+		data += ", system's cache of value files dropped"
+	}
+	server := fmt.Sprintf("kvserver built with %s, %d cores, GOMAXPROCS %s, GOGC %s, GOMEMLIMIT %s; WAL %s",
+		known(s.Go), f.Env.Host.CPUs, known(s.GOMAXPROCS), known(s.GOGC), known(s.GOMEMLIMIT), p.WALSync)
+	if p.Target != "" {
+		server = fmt.Sprintf("%s (%s), not started by kvmark; client on %d cores", p.Target, known(plain(s.Version)), f.Env.Host.CPUs)
+	}
+	lines := []string{
+		server,
+		fmt.Sprintf("%s; %s; seed %d; %s s after %s s of warm-up", load, data, p.Seed, trim(p.DurationSeconds), trim(p.WarmupSeconds)),
+	}
+	if p.Rate == "" && p.SLO == "" {
+		lines = append(lines, "in closed loop nothing is sent while the server stalls, so percentiles leave out what users would have waited (--rate shows it)")
+	}
+	return lines
 }
 
 func valueWords(p result.Plan) string {

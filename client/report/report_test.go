@@ -3,8 +3,10 @@ package report
 import (
 	"bytes"
 	"encoding/csv"
+	"encoding/xml"
 	"flag"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -85,6 +87,14 @@ func examples() map[string]*result.File {
 	}
 	repeated.Cells = cells
 
+	stalled := file()
+	stalled.Plan.Modes, stalled.Cells = []string{"memory"}, stalled.Cells[:2]
+	stall, rest := &stalled.Cells[0], &stalled.Cells[1]
+	stall.Late, stall.Open, stall.LateMaxUS = 8, 8, number(3_012_345)
+	stall.Client.CeilingShare, stall.Client.Bound = number(3.05), ""
+	stall.Series = []result.Row{{T: 2, Seconds: 1, QPS: number(0), Cause: "no reply at all"}}
+	*rest = result.Cell{Mode: "memory", Op: "get", Repeat: 1, Checks: []result.Check{{Name: "completed", Detail: "not measured: the server was lost in set"}}}
+
 	factors := file()
 	factors.Plan.Mix, factors.Plan.Pipeline, factors.Plan.ValueSize, factors.Plan.Compressibility = "10:90", 16, "64-1024", 0.5
 	factors.Cells = factors.Cells[:2]
@@ -93,7 +103,39 @@ func examples() map[string]*result.File {
 		factors.Cells[i].Config = map[string]string{"go": "go1.27.3", "GOGC": fmt.Sprint(50 * (i + 1))}
 		factors.Cells[i].Server.WALSync = []string{"interval", "always"}[i]
 	}
+	open := file()
+	open.Plan.Rate, open.Plan.Arrivals, open.Plan.Pipeline, open.Plan.Score, open.Plan.SLO = "2000", "poisson", 4, "trimmed", ""
+	open.Plan.ValueSize, open.Plan.Compressibility, open.Plan.Cold = "1024", 0.5, true
+	open.Warnings = []result.Warning{{Code: "steal", Detail: "the hypervisor took up to 7.0 % of the CPU time (file get, repeat 1)"}}
+	open.Searches = []result.Search{
+		{Mode: "memory", Op: "set", SLO: "p99<2ms", Rate: number(12345), Broken: number(12900), Closed: number(20000), Trials: make([]result.Trial, 14)},
+		{Mode: "memory", Op: "get", SLO: "p99<2ms", Broken: number(80), Closed: number(20000), Trials: make([]result.Trial, 16)},
+	}
+	for i := range open.Cells {
+		c := &open.Cells[i]
+		c.ClosedLoop, c.Client.Bound, c.Gets = false, "rate", c.OK
+		c.Pace = &result.Pace{
+			Asked: 120_000, Sent: 119_990, Done: 119_980, Waited: 77,
+			ResponseUS: result.Latency{P50: number(480), P99: number(9100.5), P999: number(51_000), Max: number(99_000.9)},
+			LatenessUS: result.Latency{P50: number(18), P99: number(230), Max: number(4100)},
+		}
+		c.Places = &result.Places{FirstP50US: number(400.2), LastP50US: number(499)}
+	}
+	open.Cells[0].SecondOpinion = &result.SecondOpinion{
+		Tool: "redis-benchmark 7.0.15", Command: "redis-benchmark -t set", QPS: number(18_000), P50US: number(430), P99US: number(1100), CPUPerOp: number(9.1), Note: "its keys are 16 bytes",
+	}
+	for i, cause := range []string{"", "GC: 7 cycles", "", "fsync: 3 took 80 ms on average", "a checkpoint ran", "no cause seen"} {
+		open.Cells[1].Series = append(open.Cells[1].Series, result.Row{T: float64(i), Seconds: 1, QPS: number(float64(9000 - 100*i)), P99US: number(7000), Cause: cause})
+	}
+	target := file()
+	target.Plan.Modes, target.Plan.Target, target.Plan.WALSync = []string{"target"}, "redis://127.0.0.1:6379", ""
+	target.Env.Server = result.Process{Version: "redis 7.0.15"}
+	target.Cells = target.Cells[:2]
+	for i := range target.Cells {
+		target.Cells[i].Mode, target.Cells[i].Server = "target", result.Server{}
+	}
 	return map[string]*result.File{
+		"open": open, "target": target, "stalled": stalled,
 		"good": good, "bad": bad, "repeated": repeated, "factors": factors,
 		"empty": {Schema: result.Schema, Interrupted: true, Plan: good.Plan},
 	}
@@ -209,6 +251,69 @@ func TestWriteErrorsAreReported(t *testing.T) {
 	for _, format := range []Format{Table, JSON, CSV, Markdown, Bench} {
 		if err := Write(brokenPipe{}, file(), format); err == nil {
 			t.Errorf("%s: no error", format)
+		}
+	}
+}
+
+func TestDiffNamesWhatDiffersBeforeTheNumbers(t *testing.T) {
+	many := func(qps float64) *result.File {
+		f := file()
+		one := f.Cells
+		for i := 1; i < 8; i++ {
+			for _, c := range one {
+				c.Repeat = i + 1
+				f.Cells = append(f.Cells, c)
+			}
+		}
+		for i := range f.Cells {
+			f.Cells[i].QPS = number(qps + float64(i))
+		}
+		return f
+	}
+	a, b := many(1000), many(1500)
+	b.Plan.Workers, b.Env.Server.GOGC, b.Plan.Seed = 16, "400", 43
+	b.Cells[0].Valid, b.Cells[0].Checks = false, []result.Check{{Name: "errors"}}
+	var out bytes.Buffer
+	if err := WriteDiff(&out, a, b, [2]string{"old", "new"}); err != nil {
+		t.Fatal(err)
+	}
+	text := out.String()
+	for _, want := range []string{"plan.workers", "8 -> 16", "env.server.gogc", "100 -> 400", "memory set qps", "new: memory set, repeat 1 is INVALID", "faster than old"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("no %q in\n%s", want, text)
+		}
+	}
+	if strings.Contains(text, "plan.seed") || strings.Index(text, "plan.workers") > strings.Index(text, "memory set qps") {
+		t.Errorf("seed named, or numbers first:\n%s", text)
+	}
+	out.Reset()
+	if err := WriteDiff(&out, a, a, [2]string{"old", "old"}); err != nil || !strings.HasPrefix(out.String(), "plan and environment are the same") {
+		t.Errorf("%v: %s", err, out.String())
+	}
+}
+
+func TestThePageIsWellFormedAndHoldsNoMarkupFromOutside(t *testing.T) {
+	for name, f := range examples() {
+		for i := range f.Cells {
+			f.Cells[i].Config = map[string]string{"go": "<script>alert(1)</script>"}
+			f.Cells[i].Checks = append(f.Cells[i].Checks, result.Check{Name: "errors", Pass: f.Cells[i].Valid, Detail: "</table><img src=x>"})
+		}
+		var out bytes.Buffer
+		if err := WriteHTML(&out, f); err != nil {
+			t.Fatal(err)
+		}
+		page := out.String()
+		if strings.Contains(page, "<script") || strings.Contains(page, "<img") || strings.Contains(page, "NaN") || strings.Contains(page, "Inf") {
+			t.Errorf("%s: markup from outside, or a number that is none", name)
+		}
+		d := xml.NewDecoder(strings.NewReader(strings.TrimPrefix(page, "<!DOCTYPE html>")))
+		d.Entity = xml.HTMLEntity
+		for {
+			if _, err := d.Token(); err == io.EOF {
+				break
+			} else if err != nil {
+				t.Fatalf("%s: %v", name, err)
+			}
 		}
 	}
 }

@@ -15,7 +15,12 @@ var columns = []string{"", "total", "QPS", "min..max", "95 % interval", "p50 us"
 
 // row is the cells of the table for one group, as columns names them.
 func (g group) row() []string {
-	total := g.median(func(c result.Cell) *float64 { return result.Number(float64(c.OK)) })
+	total := g.median(func(c result.Cell) *float64 {
+		if c.Seconds == 0 { // there was no window
+			return nil
+		}
+		return result.Number(float64(c.OK))
+	})
 	gc := count(g.median(func(c result.Cell) *float64 { return c.Server.GCCycles })) + " (" +
 		percent(g.median(func(c result.Cell) *float64 { return c.Server.GCCPUShare })) + ")"
 	policies := map[string]bool{}
@@ -33,7 +38,7 @@ func (g group) row() []string {
 		micros(g.median(func(c result.Cell) *float64 { return c.LatencyUS.P90 })),
 		micros(g.median(func(c result.Cell) *float64 { return c.LatencyUS.P99 })),
 		micros(g.median(func(c result.Cell) *float64 { return c.LatencyUS.P999 })),
-		micros(g.median(func(c result.Cell) *float64 { return c.LatencyUS.Max })),
+		micros(g.median(result.Cell.MaxUS)),
 		micros(g.median(func(c result.Cell) *float64 { return c.Server.CPUPerOp })),
 		megabytes(g.median(func(c result.Cell) *float64 { return c.Server.RSSPeakBytes })),
 		gc, known(policy),
@@ -67,10 +72,13 @@ func writeTable(out io.Writer, f *result.File) error {
 		verdict := g.verdict()
 		fmt.Fprintf(w, "       %s\n", verdict[0])
 		for _, reason := range verdict[1:] {
-			fmt.Fprintf(w, "       failed %s\n", strings.ReplaceAll(reason, "\n", "\n         "))
+			fmt.Fprintf(w, "       failed check %s\n", strings.ReplaceAll(reason, "\n", "\n         "))
+		}
+		for _, note := range g.notes(f.Plan) {
+			fmt.Fprintf(w, "       %s\n", note)
 		}
 		if i+1 == len(all) || all[i+1].heading(f.Plan) != last {
-			if words := storage(g.mode, g.cells[len(g.cells)-1], f.Env.Host); words != "" {
+			if words := storage(g.mode, g.cells[len(g.cells)-1], f.Plan, f.Env.Host); words != "" {
 				fmt.Fprintf(w, "  %s\n", words)
 			}
 		}
@@ -78,13 +86,19 @@ func writeTable(out io.Writer, f *result.File) error {
 	if len(all) == 0 {
 		fmt.Fprintln(w, "\nnothing was measured")
 	}
+	for i, line := range ending(f) {
+		if i == 0 {
+			fmt.Fprintln(w)
+		}
+		fmt.Fprintln(w, line)
+	}
 	return w.Flush()
 }
 
 // columnWidths is 0 for a column that is empty in every row but the heading: it is left out.
 func columnWidths(rows [][]string) []int {
-	widths := make([]int, len(columns))
-	for i := range columns {
+	widths := make([]int, len(rows[0]))
+	for i := range widths {
 		used := false
 		for j, row := range rows {
 			widths[i] = max(widths[i], utf8.RuneCountInString(row[i]))

@@ -1,12 +1,16 @@
 package result
 
 import (
+	"debug/buildinfo"
+	"fmt"
 	"os"
 	"runtime"
 	"runtime/debug"
 	"runtime/metrics"
+	"slices"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // Env is where the measurement ran.
@@ -14,6 +18,7 @@ type Env struct {
 	Host   Host    `json:"host"`
 	Client Process `json:"client"`
 	Server Process `json:"server"` // of the first cell; each cell names its own where they may differ
+	Binary Process `json:"binary"` // the server's file as its build describes it; empty: none was started, or it is no Go program
 	Before Load    `json:"before"`
 	After  Load    `json:"after"`
 }
@@ -42,12 +47,26 @@ type Host struct {
 	CPU          string `json:"cpu"`
 	CPUs         int    `json:"cpus"`
 	Governor     string `json:"governor"`
+	SMT          string `json:"smt"` // 1: CPUs share cores
 	MemoryBytes  int64  `json:"memory_bytes"`
 	DataDir      string `json:"data_dir"`
 	FileSystem   string `json:"file_system"` // of the data directory
 	MountOptions string `json:"mount_options"`
+	FsyncUS      Fsync  `json:"fsync_us"`       // what making 4 KiB durable costs in the data directory
 	CgroupCPU    string `json:"cgroup_cpu_max"` // quota and period in us, or max
 	CgroupMemory string `json:"cgroup_memory_max"`
+}
+
+// Room is how much there is for data at this moment. 0: not known.
+type Room struct {
+	Memory int64 // that processes could get without swapping, and our cgroup may have
+	Disk   int64 // free in a directory
+}
+
+// Fsync is the cost of a small durable write in microseconds.
+type Fsync struct {
+	P50 *float64 `json:"p50"`
+	Max *float64 `json:"max"`
 }
 
 // Load is what else the machine was doing.
@@ -56,7 +75,33 @@ type Load struct {
 	StealTicks    *int64 `json:"steal_ticks"`  // time stolen by the hypervisor since boot, all CPUs, usually 1/100 s
 	NrThrottled   *int64 `json:"nr_throttled"` // periods in which our cgroup used up its CPU quota
 	ThrottledUsec *int64 `json:"throttled_usec"`
+	BusyTicks     *int64 `json:"busy_ticks"` // as StealTicks: all that is not idle, nor waiting for a device, nor stolen
+	TotalTicks    *int64 `json:"total_ticks"`
+	SwapPages     *int64 `json:"swap_pages"` // moved in and out since boot
 }
+
+// Since tells what the machine did between an earlier reading and this one, of which ours seconds of CPU time were the
+// measurement's own.
+func (l Load) Since(earlier Load, ours float64) Others {
+	delta := func(now, then *int64) *float64 {
+		if now == nil || then == nil {
+			return nil
+		}
+		return Number(float64(*now - *then))
+	}
+	busy, total := delta(l.BusyTicks, earlier.BusyTicks), delta(l.TotalTicks, earlier.TotalTicks)
+	if busy != nil {
+		busy = Number(max(0, *busy-ours*ticksPerSecond))
+	}
+	return Others{
+		CPUShare:   Ratio(busy, total),
+		StealShare: Ratio(delta(l.StealTicks, earlier.StealTicks), total),
+		SwapPages:  delta(l.SwapPages, earlier.SwapPages),
+	}
+}
+
+// ticksPerSecond is what the kernel shows to programs on every system that Go runs on.
+const ticksPerSecond = 100
 
 // CaptureProcess describes the running program.
 func CaptureProcess() Process {
@@ -70,22 +115,68 @@ func CaptureProcess() Process {
 	metrics.Read(samples)
 	p.GOGC, p.GOMEMLIMIT = limit(samples[0], 1<<31), limit(samples[1], 1<<62)
 	if info, ok := debug.ReadBuildInfo(); ok {
-		p.Version = info.Main.Version
-		var settings []string
-		for _, s := range info.Settings {
-			settings = append(settings, s.Key+"="+s.Value)
-			switch s.Key {
-			case "GOEXPERIMENT":
-				p.GOEXPERIMENT = s.Value
-			case "DefaultGODEBUG":
-				p.DefaultGODEBUG = s.Value
-			case "-pgo":
-				p.PGO = s.Value
-			}
-		}
-		p.BuildSettings = strings.Join(settings, ";")
+		p.built(info)
 	}
 	return p
+}
+
+// ReadBinary describes a program by what its file says. What only a running process has is empty.
+func ReadBinary(path string) (Process, error) {
+	info, err := buildinfo.ReadFile(path)
+	if err != nil {
+		return Process{}, fmt.Errorf("result: %w", err)
+	}
+	p := Process{Go: info.GoVersion}
+	p.built(info)
+	return p, nil
+}
+
+func (p *Process) built(info *debug.BuildInfo) {
+	p.Version = info.Main.Version
+	var settings []string
+	for _, s := range info.Settings {
+		settings = append(settings, s.Key+"="+s.Value)
+		switch s.Key {
+		case "GOEXPERIMENT":
+			p.GOEXPERIMENT = s.Value
+		case "DefaultGODEBUG":
+			p.DefaultGODEBUG = s.Value
+		case "GOOS":
+			p.GOOS = s.Value
+		case "GOARCH":
+			p.GOARCH = s.Value
+		case "-pgo":
+			p.PGO = s.Value
+		}
+	}
+	p.BuildSettings = strings.Join(settings, ";")
+}
+
+// MeasureFsync writes 4 KiB and syncs them, n times, in a file in dir that it removes.
+func MeasureFsync(dir string, n int) (Fsync, error) {
+	f, err := os.CreateTemp(dir, "kvmark-fsync-")
+	if err != nil {
+		return Fsync{}, fmt.Errorf("result: %w", err)
+	}
+	defer os.Remove(f.Name())
+	defer f.Close()
+	var took []float64
+	block := make([]byte, 4096)
+	for range n {
+		begin := time.Now()
+		if _, err := f.Write(block); err != nil {
+			return Fsync{}, fmt.Errorf("result: %w", err)
+		}
+		if err := f.Sync(); err != nil {
+			return Fsync{}, fmt.Errorf("result: %w", err)
+		}
+		took = append(took, float64(time.Since(begin).Nanoseconds())/1e3)
+	}
+	if n == 0 {
+		return Fsync{}, nil
+	}
+	slices.Sort(took)
+	return Fsync{Number(took[n/2]), Number(took[n-1])}, nil
 }
 
 // limit is the sample's value, or off where it is so large that it limits nothing.

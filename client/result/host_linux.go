@@ -7,6 +7,8 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
+
+	"golang.org/x/sys/unix"
 )
 
 // CaptureHost describes the machine and the file system that holds dir.
@@ -17,6 +19,7 @@ func CaptureHost(dir string) Host {
 	h := Host{GOOS: runtime.GOOS, CPUs: runtime.NumCPU(), DataDir: dir}
 	h.Kernel = text("/proc/sys/kernel/osrelease")
 	h.Governor = text("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")
+	h.SMT = text("/sys/devices/system/cpu/smt/active")
 	for line := range strings.Lines(text("/proc/cpuinfo")) {
 		if name, value, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(name) == "model name" {
 			h.CPU = strings.TrimSpace(value)
@@ -32,6 +35,22 @@ func CaptureHost(dir string) Host {
 	return h
 }
 
+// CaptureRoom tells how much room there is in memory, and on the disk of dir.
+func CaptureRoom(dir string) Room {
+	var r Room
+	if kib, ok := field(text("/proc/meminfo"), "MemAvailable:"); ok {
+		r.Memory = kib << 10
+	}
+	if limit, err := strconv.ParseInt(cgroup("memory.max"), 10, 64); err == nil && (r.Memory == 0 || limit < r.Memory) {
+		r.Memory = limit
+	}
+	var s unix.Statfs_t
+	if err := unix.Statfs(dir, &s); err == nil {
+		r.Disk = int64(s.Bavail) * int64(s.Bsize)
+	}
+	return r
+}
+
 // CaptureLoad describes what the machine is doing now.
 func CaptureLoad() Load {
 	var l Load
@@ -41,9 +60,25 @@ func CaptureLoad() Load {
 	// cpu  user nice system idle iowait irq softirq steal ...
 	first, _, _ := strings.Cut(text("/proc/stat"), "\n")
 	if f := strings.Fields(first); len(f) > 8 {
-		if n, err := strconv.ParseInt(f[8], 10, 64); err == nil {
-			l.StealTicks = &n
+		var n [9]int64
+		ok := true
+		for i := range n[1:] {
+			var err error
+			n[i+1], err = strconv.ParseInt(f[i+1], 10, 64)
+			ok = ok && err == nil
 		}
+		if ok {
+			busy := n[1] + n[2] + n[3] + n[6] + n[7]
+			total := busy + n[4] + n[5] + n[8]
+			l.BusyTicks, l.TotalTicks, l.StealTicks = &busy, &total, &n[8]
+		}
+	}
+	vm := text("/proc/vmstat")
+	in, okIn := field(vm, "pswpin")
+	out, okOut := field(vm, "pswpout")
+	if okIn && okOut {
+		sum := in + out
+		l.SwapPages = &sum
 	}
 	stat := cgroup("cpu.stat")
 	if n, ok := field(stat, "nr_throttled"); ok {

@@ -15,5 +15,8 @@ func CaptureHost(dir string) Host {
 	return Host{GOOS: runtime.GOOS, CPUs: runtime.NumCPU(), DataDir: dir}
 }
 
+// CaptureRoom tells how much room there is, as far as this system tells.
+func CaptureRoom(string) Room { return Room{} }
+
 // CaptureLoad describes what the machine is doing now as far as this system tells.
 func CaptureLoad() Load { return Load{} }

@@ -24,7 +24,9 @@ type File struct {
 	Interrupted bool         `json:"interrupted"`
 	Plan        Plan         `json:"plan"`
 	Env         Env          `json:"env"`
+	Warnings    []Warning    `json:"warnings,omitempty"`
 	Cells       []Cell       `json:"cells"`
+	Searches    []Search     `json:"searches,omitempty"`
 	Comparisons []Comparison `json:"comparisons"`
 }
 
@@ -51,13 +53,22 @@ type Plan struct {
 	Codec           string            `json:"codec"`
 	Level           *int              `json:"level"` // null: the codec's own default
 	BucketEntries   int               `json:"bucket_entries"`
-	ValueSize       string            `json:"value_size"`  // classic, 128, 64-1024 (bytes)
+	ValueSize       string            `json:"value_size"`  // classic, 128, 64-1024 (bytes), lognormal:MEDIAN:SIGMA
 	ValueBytes      float64           `json:"value_bytes"` // mean length
 	Compressibility float64           `json:"compressibility"`
 	Distribution    string            `json:"distribution"`
 	Mix             string            `json:"mix,omitempty"` // SET:GET; empty: a phase each
 	Pipeline        int               `json:"pipeline"`
-	Server          string            `json:"server"` // path of the binary
+	Rate            string            `json:"rate,omitempty"`     // requests a second in open loop, or ramp:FROM:TO; empty: closed loop
+	Arrivals        string            `json:"arrivals,omitempty"` // constant or poisson, in open loop
+	SLO             string            `json:"slo,omitempty"`      // the highest rate that keeps it was searched for
+	Score           string            `json:"score,omitempty"`    // trimmed or last3: shown beside the median
+	Cold            bool              `json:"cold,omitempty"`
+	SecondOpinion   bool              `json:"second_opinion,omitempty"`
+	Target          string            `json:"target,omitempty"` // a server that was there, without its password; empty: our own
+	AllowData       bool              `json:"allow_data,omitempty"`
+	Server          string            `json:"server"`                // path of the binary
+	ServerArgs      []string          `json:"server_args,omitempty"` // flags beyond those that follow from the rest
 	ServerEnv       []string          `json:"server_env,omitempty"`
 	Dir             string            `json:"dir"` // where data directories were made
 	Extra           map[string]string `json:"extra,omitempty"`
@@ -76,6 +87,7 @@ type Cell struct {
 	Sets       int64   `json:"sets"`    // how many of them were Sets
 	Gets       int64   `json:"gets"`
 	Late       int64   `json:"late"`   // right replies to requests sent within the window that came after it
+	Open       int64   `json:"open"`   // requests sent within the window and open when it closed, of whatever end
 	Errors     int64   `json:"errors"` // error replies and broken connections
 	Misses     int64   `json:"misses"` // Gets that found nothing
 	Wrong      int64   `json:"wrong"`  // Gets that found another value
@@ -84,16 +96,90 @@ type Cell struct {
 
 	QPS          *float64 `json:"qps"` // OK / Seconds
 	LatencyUS    Latency  `json:"latency_us"`
+	LateMaxUS    *float64 `json:"late_max_us"`         // of Open, what the longest waited until it was answered or given up; no percentile has it
 	LatencyMeans string   `json:"latency_means"`       // what was timed, in a sentence
 	Histogram    string   `json:"histogram,omitempty"` // of latency in ns, HDR V2, base64; merged over workers
 	ClosedLoop   bool     `json:"closed_loop"`         // each worker sends its next request when its last reply is there
+	Places       *Places  `json:"places,omitempty"`    // with a pipeline
+	Pace         *Pace    `json:"pace,omitempty"`      // in open loop
 
 	Valid  bool    `json:"valid"`
 	Checks []Check `json:"checks"`
 
-	Server Server `json:"server"`
-	Client Client `json:"client"`
-	Series []Row  `json:"series"`
+	Chat  *Chat  `json:"chat,omitempty"`
+	Conns *Conns `json:"conns,omitempty"`
+
+	Server        Server         `json:"server"`
+	Client        Client         `json:"client"`
+	Others        Others         `json:"others"`
+	SecondOpinion *SecondOpinion `json:"second_opinion,omitempty"`
+	Series        []Row          `json:"series"`
+}
+
+// MaxUS is the longest that any request sent within the window waited, in us: one that was open when it closed counts too.
+func (c Cell) MaxUS() *float64 {
+	if late := c.LateMaxUS; late != nil && (c.LatencyUS.Max == nil || *late > *c.LatencyUS.Max) {
+		return late
+	}
+	return c.LatencyUS.Max
+}
+
+// Places tells the first command of a batch from the last one: how long it took to its own reply.
+type Places struct {
+	FirstP50US *float64 `json:"first_p50_us"`
+	LastP50US  *float64 `json:"last_p50_us"`
+}
+
+// Pace is what an open loop asked for and what became of it.
+type Pace struct {
+	Asked  int64 `json:"asked"`  // requests that were due within the window
+	Sent   int64 `json:"sent"`   // of them sent before it closed
+	Done   int64 `json:"done"`   // and rightly answered before it closed
+	Waited int64 `json:"waited"` // of those sent: their connection was still busy when they were due
+
+	// From the moment a request is due: what a user would have waited. Those never sent count with the time from then to
+	// the end of the window, so these are never too good.
+	ResponseUS        Latency `json:"response_us"`
+	ResponseHistogram string  `json:"response_histogram,omitempty"`
+	// How late requests went out that were due on a free connection: the fault of this client and its machine.
+	LatenessUS Latency `json:"lateness_us"`
+}
+
+// Others is what else the machine did during the window. Null where the system does not tell.
+type Others struct {
+	CPUShare   *float64 `json:"cpu_share"`   // of all its CPUs, used by neither client nor server
+	StealShare *float64 `json:"steal_share"` // taken by the hypervisor
+	SwapPages  *float64 `json:"swap_pages"`  // moved in and out
+}
+
+// SecondOpinion is what another load generator found on the same server, at the end, with a load as alike as it can make.
+type SecondOpinion struct {
+	Tool     string   `json:"tool"`    // with its version
+	Command  string   `json:"command"` // without password
+	QPS      *float64 `json:"qps"`
+	P50US    *float64 `json:"p50_us"`
+	P99US    *float64 `json:"p99_us"`
+	CPUPerOp *float64 `json:"cpu_us_per_op"` // its own
+	Note     string   `json:"note"`          // why it may differ
+}
+
+// Search is the hunt for the highest rate that keeps a promise.
+type Search struct {
+	Mode   string   `json:"mode"`
+	Op     string   `json:"op"`
+	SLO    string   `json:"slo"`
+	Rate   *float64 `json:"rate"`   // the highest that kept it, requests a second; null: none did
+	Broken *float64 `json:"broken"` // the lowest that did not; null: none was found up to Closed
+	Closed *float64 `json:"closed"` // QPS of the closed loop, where the search begins
+	Trials []Trial  `json:"trials"`
+}
+
+// Trial is one rate that was tried, for one window.
+type Trial struct {
+	Rate  float64  `json:"rate"`
+	Value *float64 `json:"value_us"` // what the promise is about
+	Kept  bool     `json:"kept"`
+	Why   string   `json:"why"` // not, when it is not the value
 }
 
 // Latency holds microseconds from one histogram of 3 significant digits, that of the replies counted as OK. Quantiles for
@@ -137,7 +223,7 @@ type Server struct {
 	CPUUserPerOp *float64 `json:"cpu_user_us_per_op"`
 	CPUSysPerOp  *float64 `json:"cpu_sys_us_per_op"`
 
-	RSSPeakBytes   *float64 `json:"rss_peak_bytes"`
+	RSSPeakBytes   *float64 `json:"rss_peak_bytes"`  // of a server that does not know its peak: at the end of the window
 	HeapLiveBytes  *float64 `json:"heap_live_bytes"` // after the last cycle
 	HeapGoalBytes  *float64 `json:"heap_goal_bytes"`
 	GCCycles       *float64 `json:"gc_cycles"`
@@ -147,6 +233,12 @@ type Server struct {
 	AllocObjectsOp *float64 `json:"alloc_objects_per_op"`
 	SchedP50US     *float64 `json:"sched_latency_p50_us"`
 	SchedP99US     *float64 `json:"sched_latency_p99_us"`
+
+	GCAssistShare     *float64 `json:"gc_assist_share"` // as GCCPUShare: collecting that requests had to do themselves
+	GCLimited         *float64 `json:"gc_limited"`      // 1: the runtime held the collector back in the window, which a small GOMEMLIMIT does; else 0
+	MutexWaitPerOp    *float64 `json:"mutex_wait_us_per_op"`
+	MinorFaultsPerOp  *float64 `json:"minor_faults_per_op"`
+	InstructionsPerOp *float64 `json:"instructions_per_op"` // of user code, where the system lets them be counted
 
 	WALRecords   *float64 `json:"wal_records"`
 	WALBytes     *float64 `json:"wal_bytes"`
@@ -175,9 +267,11 @@ type Client struct {
 	GCCycles     *float64 `json:"gc_cycles"`
 	GCCPUShare   *float64 `json:"gc_cpu_share"`
 	GOMAXPROCS   int      `json:"gomaxprocs"`
-	CeilingQPS   *float64 `json:"ceiling_qps"`   // the same workers and connections with PING
-	CeilingShare *float64 `json:"ceiling_share"` // qps / ceiling_qps
-	Bound        string   `json:"bound"`         // server or client: what limits the cell; empty: not known
+	CPUShare     *float64 `json:"cpu_share"`            // of GOMAXPROCS x time
+	SchedP99US   *float64 `json:"sched_latency_p99_us"` // goroutines that waited for a CPU
+	CeilingQPS   *float64 `json:"ceiling_qps"`          // the same workers and connections with PING
+	CeilingShare *float64 `json:"ceiling_share"`        // qps / ceiling_qps
+	Bound        string   `json:"bound"`                // server, client, or rate (open loop): what limits the cell; empty: not known
 }
 
 // Row is one second of the window; the last may be shorter.
@@ -186,9 +280,31 @@ type Row struct {
 	Seconds float64  `json:"seconds"`
 	OK      int64    `json:"ok"`
 	QPS     *float64 `json:"qps"`
-	P50US   *float64 `json:"p50_us"` // 2 significant digits, as the others of a row
+	P50US   *float64 `json:"p50_us"` // 2 significant digits, as the others of a row; in open loop from when requests were due
 	P99US   *float64 `json:"p99_us"`
 	MaxUS   *float64 `json:"max_us"`
+
+	Histogram string     `json:"histogram,omitempty"` // of latency in ns, HDR V2, base64
+	Server    *ServerRow `json:"server,omitempty"`    // null: not asked, or no answer
+	Cause     string     `json:"cause,omitempty"`     // of a second that stands out: what happened in it
+}
+
+// ServerRow is what a second cost, from INFO and the system, read once a second. Null where nobody tells.
+type ServerRow struct {
+	CPUSeconds   *float64 `json:"cpu_seconds"`
+	GCCycles     *float64 `json:"gc_cycles"`
+	GCPauseMaxUS *float64 `json:"gc_pause_max_us"` // when it is the longest of the window so far
+	WALSyncs     *float64 `json:"wal_syncs"`
+	WALSyncUS    *float64 `json:"wal_sync_us"` // mean of those that ended
+	Checkpoint   bool     `json:"checkpoint"`  // one ran
+	MinorFaults  *float64 `json:"minor_faults"`
+	MajorFaults  *float64 `json:"major_faults"`
+	ReadBytes    *float64 `json:"read_bytes"` // from the device
+	WriteBytes   *float64 `json:"write_bytes"`
+	RSSBytes     *float64 `json:"rss_bytes"`
+	ClientGC     *float64 `json:"client_gc_cycles"`
+	OthersShare  *float64 `json:"others_cpu_share"`
+	StealShare   *float64 `json:"steal_share"`
 }
 
 // Comparison is a verdict over cells; see package compare.

@@ -54,9 +54,9 @@ func (d Distribution) String() string {
 
 // ParseDistribution reads the name of a law and its parameters; "zipf" alone is zipf:0.99.
 func ParseDistribution(s string) (Distribution, error) {
-	name, rest, _ := strings.Cut(s, ":")
+	name, rest, colon := strings.Cut(s, ":")
 	var params []float64
-	if rest != "" {
+	if colon {
 		for p := range strings.SplitSeq(rest, ":") {
 			x, err := strconv.ParseFloat(p, 64)
 			if err != nil {
@@ -68,7 +68,7 @@ func ParseDistribution(s string) (Distribution, error) {
 	var d Distribution
 	want := 0
 	switch name {
-	case "uniform", "":
+	case "uniform":
 	case "sequential":
 		d.kind = sequential
 	case "latest":

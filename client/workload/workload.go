@@ -11,11 +11,12 @@
 //
 //	+------------------------------------------+----------------------------+
 //	| random bytes from (seed, worker, n)      | filler, the same for all   |
-//	| (1-compressibility) x size, at least 8   | the rest                   |
+//	| about (1-compressibility) x size, min 8  | the rest                   |
 //	+------------------------------------------+----------------------------+
 //
-// The random part comes first and in one piece, so a compressor's output is as near to (1-compressibility) x size as its
-// own overhead allows (about 200 bytes for deflate); its first bytes keep any two values apart even when all the rest is filler.
+// The random part comes first and in one piece, so a compressor's output is near to its length; its first bytes keep any
+// two values apart even when all the rest is filler. What a codec adds of its own differs from one to the next, so
+// [Config.Calibrate] finds how much must be random for the codec in use to give what was asked.
 package workload
 
 import (
@@ -64,6 +65,8 @@ type Config struct {
 	Compressibility float64      // 0 (random bytes) .. 1 (all filler); only with ValueSize
 	Distribution    Distribution // which n comes next; zero: uniform
 	Mix             Mix          // share of Sets in a mixed phase; zero: phases are not mixed
+
+	random *float64 // share of a value that is random, found by Calibrate; nil: 1-Compressibility
 }
 
 // Validate reports the first option that cannot work, with its value.
@@ -110,6 +113,10 @@ func (c Config) New(worker int) (*Generator, error) {
 	if prefix == "" {
 		prefix = "0"
 	}
+	random := 1 - c.Compressibility
+	if c.random != nil {
+		random = *c.random
+	}
 	rng := rand.New(rand.NewPCG(c.Seed, uint64(worker)))
 	tail := strconv.Itoa(worker) + "_" + prefix + "_"
 	return &Generator{
@@ -119,7 +126,7 @@ func (c Config) New(worker int) (*Generator, error) {
 		keyHead:   []byte(keyHead + tail),
 		valueHead: []byte(valueHead + tail),
 		size:      c.ValueSize,
-		random:    1 - c.Compressibility,
+		random:    random,
 		seed:      splitmix(c.Seed ^ splitmix(uint64(worker))),
 	}, nil
 }
@@ -146,7 +153,7 @@ func (g *Generator) AppendValue(dst []byte, n int) []byte {
 		return strconv.AppendInt(append(dst, g.valueHead...), int64(n), 10)
 	}
 	x := splitmix(g.seed ^ uint64(n))
-	size := g.size.Min + int(x%uint64(g.size.Max-g.size.Min+1))
+	size := g.size.length(x)
 	random := min(size, max(8, int(float64(size)*g.random)))
 	for random >= 8 {
 		x = splitmix(x)
@@ -185,7 +192,7 @@ func splitmix(x uint64) uint64 {
 // MeanValueBytes is the average length of a value over the key spaces of all workers.
 func (c Config) MeanValueBytes() float64 {
 	if !c.ValueSize.Classic() {
-		return float64(c.ValueSize.Min+c.ValueSize.Max) / 2
+		return c.ValueSize.mean()
 	}
 	prefix := max(1, len(c.Prefix))
 	return float64(len(valueHead)) + meanDigits(c.Workers) + meanDigits(c.Keys) + float64(prefix+2)

@@ -71,7 +71,7 @@ func TestTheSameSeedGivesTheSameStream(t *testing.T) {
 			t.Fatal(err)
 		}
 		stream := func(seed uint64, worker int) string {
-			g := generator(t, Config{Seed: seed, Workers: 2, Keys: 1000, Distribution: d, Mix: Mix{1, 1}, ValueSize: Size{1, 40}}, worker)
+			g := generator(t, Config{Seed: seed, Workers: 2, Keys: 1000, Distribution: d, Mix: Mix{1, 1}, ValueSize: Size{Min: 1, Max: 40}}, worker)
 			var b []byte
 			for range 200 {
 				n := g.Next(g.NextOp())
@@ -242,7 +242,7 @@ func TestMixKeepsItsRatio(t *testing.T) {
 func TestSizedValuesHaveTheLengthAndTheCompressibilityAsked(t *testing.T) {
 	const size = 64 << 10 // large enough for the compressor's tables not to matter
 	for _, c := range []float64{0, 0.25, 0.5, 0.9} {
-		g := generator(t, Config{Seed: 5, Workers: 1, Keys: 100, ValueSize: Size{size, size}, Compressibility: c}, 0)
+		g := generator(t, Config{Seed: 5, Workers: 1, Keys: 100, ValueSize: Size{Min: size, Max: size}, Compressibility: c}, 0)
 		var packed bytes.Buffer
 		w, _ := flate.NewWriter(&packed, 6)
 		total := 0
@@ -266,7 +266,7 @@ func TestSizedValuesHaveTheLengthAndTheCompressibilityAsked(t *testing.T) {
 }
 
 func TestSizesOfARangeAreAllUsedAndStayTheSameForAKey(t *testing.T) {
-	g := generator(t, Config{Seed: 5, Workers: 1, Keys: 10_000, ValueSize: Size{10, 20}, Compressibility: 1}, 0)
+	g := generator(t, Config{Seed: 5, Workers: 1, Keys: 10_000, ValueSize: Size{Min: 10, Max: 20}, Compressibility: 1}, 0)
 	seen := map[int]int{}
 	values := map[string]bool{}
 	for n := range 10_000 {
@@ -293,7 +293,7 @@ func TestSizesOfARangeAreAllUsedAndStayTheSameForAKey(t *testing.T) {
 func TestARequestAllocatesNothing(t *testing.T) {
 	for _, c := range []Config{
 		{Workers: 1, Keys: 1000},
-		{Workers: 1, Keys: 1000, ValueSize: Size{10, 1000}, Compressibility: 0.5, Distribution: Distribution{zipf, 0.99, 0}, Mix: Mix{1, 1}},
+		{Workers: 1, Keys: 1000, ValueSize: Size{Min: 10, Max: 1000}, Compressibility: 0.5, Distribution: Distribution{zipf, 0.99, 0}, Mix: Mix{1, 1}},
 		{Workers: 1, Keys: 1000, Distribution: Distribution{kind: latest}, Mix: Mix{1, 1}},
 	} {
 		g := generator(t, c, 0)
@@ -328,10 +328,10 @@ func TestBadConfigurationsAreRefusedWithTheirValue(t *testing.T) {
 		{"negative workers", func(c *Config) { c.Workers = -3 }, "workers -3"},
 		{"no keys", func(c *Config) { c.Keys = 0 }, "keys 0"},
 		{"more keys than a bitmap should hold", func(c *Config) { c.Keys = MaxKeys + 1 }, "keys 1073741825"},
-		{"compressibility above 1", func(c *Config) { c.ValueSize = Size{9, 9}; c.Compressibility = 1.1 }, "compressibility 1.1"},
-		{"compressibility not a number", func(c *Config) { c.ValueSize = Size{9, 9}; c.Compressibility = math.NaN() }, "compressibility NaN"},
+		{"compressibility above 1", func(c *Config) { c.ValueSize = Size{Min: 9, Max: 9}; c.Compressibility = 1.1 }, "compressibility 1.1"},
+		{"compressibility not a number", func(c *Config) { c.ValueSize = Size{Min: 9, Max: 9}; c.Compressibility = math.NaN() }, "compressibility NaN"},
 		{"compressibility of the classic value", func(c *Config) { c.Compressibility = 0.5 }, "classic"},
-		{"a range upside down", func(c *Config) { c.ValueSize = Size{9, 8} }, "value size 9-8"},
+		{"a range upside down", func(c *Config) { c.ValueSize = Size{Min: 9, Max: 8} }, "value size 9-8"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -349,18 +349,26 @@ func TestBadConfigurationsAreRefusedWithTheirValue(t *testing.T) {
 
 func TestParsing(t *testing.T) {
 	sizes := []struct{ in, want, err string }{
-		{"", "classic", ""},
+		{"", "", "number"},
 		{"classic", "classic", ""},
 		{"128", "128", ""},
 		{"128B", "128", ""},
 		{"4KiB", "4096", ""},
 		{"64-1KiB", "64-1024", ""},
+		{"lognormal:1KiB:0.8", "lognormal:1024:0.8", ""},
+		{"lognormal:1KiB", "", "SIGMA"},
+		{"lognormal:0:1", "", "at least 1"},
+		{"lognormal:5:-1", "", "SIGMA"},
+		{"lognormal:5:NaN", "", "SIGMA"},
 		{"0", "", "at least 1"},
 		{"9-8", "", "9-8"},
 		{"65MiB", "", "65MiB"},
 		{"12q", "", "12q"},
 		{"5kB", "", "5kB"},
-		{"-5", "", "-5"},
+		{"-5", "", "at least 1"},
+		{"-1", "", "at least 1"},
+		{"1TiB", "", `unknown unit "TiB"`},
+		{"KiB", "", "does not begin with a number"},
 		{"1-", "", "1-"},
 		{"99999999999999999999", "", "99999999999999999999"},
 	}
@@ -369,7 +377,8 @@ func TestParsing(t *testing.T) {
 		check(t, "size "+tt.in, got.String(), err, tt.want, tt.err)
 	}
 	laws := []struct{ in, want, err string }{
-		{"", "uniform", ""},
+		{"", "", "unknown"},
+		{"zipf:", "", "not a number"},
 		{"uniform", "uniform", ""},
 		{"zipf", "zipf:0.99", ""},
 		{"zipf:1.2", "zipf:1.2", ""},
@@ -446,7 +455,7 @@ func TestMeanValueBytesIsTheMeanOverAllValues(t *testing.T) {
 }
 
 func FuzzParse(f *testing.F) {
-	for _, s := range []string{"64-1KiB", "4096", "classic", "zipf:0.99", "hotset:0.1:0.9", "10:90", "1:", "-", "99999999999M"} {
+	for _, s := range []string{"64-1KiB", "lognormal:100:0.5", "4096", "classic", "zipf:0.99", "hotset:0.1:0.9", "10:90", "1:", "-", "99999999999M"} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {

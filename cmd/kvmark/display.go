@@ -44,7 +44,13 @@ func (d *display) note(format string, args ...any) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.clearLocked()
-	fmt.Fprintf(d.w, "kvmark: "+format+"\n", args...)
+	fmt.Fprint(d.w, prefixed(fmt.Sprintf(format, args...)))
+}
+
+// prefixed is text whose every line says who speaks.
+func prefixed(text string) string {
+	const who = "kvmark: "
+	return who + strings.ReplaceAll(strings.TrimRight(text, "\n"), "\n", "\n"+who) + "\n"
 }
 
 // clear takes the progress line away.
@@ -61,20 +67,22 @@ func (d *display) clearLocked() {
 	}
 }
 
-func (d *display) progress(p load.Progress) {
+func (d *display) progress(p load.Progress) { d.line(progressLine(p)) }
+
+// line shows how far something is.
+func (d *display) line(text string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	line := progressLine(p)
 	if d.width != nil {
-		if width := d.width() - 1; len(line) > width { // ASCII; the last column makes some terminals wrap
-			line = line[:max(width, 0)]
+		if width := d.width() - 1; len(text) > width { // ASCII; the last column makes some terminals wrap
+			text = text[:max(width, 0)]
 		}
-		fmt.Fprint(d.w, "\r\x1b[K"+line)
+		fmt.Fprint(d.w, "\r\x1b[K"+text)
 		d.drawn = true
 		return
 	}
 	if now := time.Now(); now.Sub(d.last) >= plainEvery {
-		fmt.Fprintln(d.w, line)
+		fmt.Fprint(d.w, prefixed(text))
 		d.last = now
 	}
 }
@@ -93,7 +101,9 @@ func progressLine(p load.Progress) string {
 		}
 		b.WriteString(" s")
 	}
-	if p.OK > 0 {
+	if p.Keys > 0 {
+		fmt.Fprintf(&b, ", %d of %d keys", p.OK, p.Keys)
+	} else if p.OK > 0 {
 		fmt.Fprintf(&b, ", %d replies", p.OK)
 	}
 	if p.QPS > 0 {

@@ -34,7 +34,12 @@ func (e exitError) Error() string { return fmt.Sprintf("exit status %d", int(e))
 
 // run is the whole program: data on stdout, all else on stderr.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
-	usage := func(_ *cli.Context, err error, _ bool) error { return usageError{err} }
+	usage := func(c *cli.Context, err error, _ bool) error {
+		if c.Command != nil {
+			err = explained(err, c.Command.Flags)
+		}
+		return usageError{err}
+	}
 	app := &cli.App{
 		Name:            "kvmark",
 		Usage:           "measure a key-value server: operations a second in each storage mode",
@@ -44,7 +49,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		HideHelpCommand: true,
 		OnUsageError:    usage,
 		ExitErrHandler:  func(*cli.Context, error) {}, // or it exits
-		Commands:        []*cli.Command{runCommand(), reportCommand()},
+		Commands:        []*cli.Command{runCommand(), compareCommand(), chatCommand(), connsCommand(), connsClientCommand(), reportCommand(), replayCommand(), explainCommand()},
 		Action: func(c *cli.Context) error {
 			if c.NArg() == 0 {
 				return usageError{errors.New("no command")}
@@ -55,6 +60,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	for _, c := range app.Commands {
 		c.OnUsageError = usage
 		c.HideHelpCommand = true
+		c.Action = checked(c)
 	}
 	err := app.RunContext(ctx, flagsFirst(app, args))
 	var code exitError
@@ -64,10 +70,10 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	case errors.As(err, &code):
 		return int(code)
 	case errors.As(err, new(usageError)):
-		fmt.Fprintf(stderr, "kvmark: %v (see kvmark --help)\n", err)
+		fmt.Fprint(stderr, prefixed(fmt.Sprintf("%v (see kvmark --help)", err)))
 		return exitUsage
 	}
-	fmt.Fprintf(stderr, "kvmark: %v\n", err)
+	fmt.Fprint(stderr, prefixed(err.Error()))
 	return exitFailed
 }
 

@@ -1,7 +1,11 @@
 package main
 
 import (
+	"bytes"
 	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
 
 	"github.com/urfave/cli/v2"
 
@@ -9,27 +13,60 @@ import (
 	"kvmark/client/result"
 )
 
+// resultFile is the result at path, which may also be the directory that holds it.
+func resultFile(path string) string {
+	if info, err := os.Stat(path); err == nil && info.IsDir() {
+		return filepath.Join(path, resultName)
+	}
+	return path
+}
+
 func reportCommand() *cli.Command {
 	return &cli.Command{
 		Name:      "report",
-		Usage:     "print results again, in any format",
+		Usage:     "print results again, in any format, or compare two",
 		ArgsUsage: "RESULT...",
 		Flags: []cli.Flag{
 			&cli.StringFlag{Name: "format", Value: string(report.Table), Usage: "table, json, csv, markdown or bench"},
+			&cli.StringFlag{Name: "html", Usage: "write one page with charts to `FILE` instead; it needs no network"},
+			&cli.BoolFlag{Name: "diff", Usage: "of two results, what differs in plan and environment, then in numbers"},
 		},
 		Action: func(c *cli.Context) error {
 			format, err := report.ParseFormat(c.String("format"))
 			if err != nil {
 				return usageError{err}
 			}
-			if c.NArg() == 0 {
-				return usageError{errors.New("report needs the path of a result.json")}
+			paths := c.Args().Slice()
+			switch {
+			case len(paths) == 0:
+				return usageError{errors.New("report needs the path of a result.json, or of the directory that holds it")}
+			case c.Bool("diff") && len(paths) != 2:
+				return usageError{fmt.Errorf("--diff compares two results, got %d", len(paths))}
+			case c.Bool("diff") && (c.IsSet("html") || c.IsSet("format")), c.IsSet("html") && c.IsSet("format"):
+				return usageError{errors.New("--diff, --html and --format are three different outputs: use one")}
 			}
-			for _, path := range c.Args().Slice() {
-				f, err := result.Read(path)
+			var files []*result.File
+			for _, path := range paths {
+				f, err := result.Read(resultFile(path))
 				if err != nil {
 					return err
 				}
+				files = append(files, f)
+			}
+			switch {
+			case c.Bool("diff"):
+				return report.WriteDiff(c.App.Writer, files[0], files[1], [2]string{paths[0], paths[1]})
+			case c.IsSet("html"):
+				var b bytes.Buffer
+				if err := report.WriteHTML(&b, files...); err != nil {
+					return err
+				}
+				if err := os.WriteFile(c.String("html"), b.Bytes(), 0o666); err != nil {
+					return fmt.Errorf("--html: %w", err)
+				}
+				return nil
+			}
+			for _, f := range files {
 				if err := report.Write(c.App.Writer, f, format); err != nil {
 					return err
 				}

@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"time"
@@ -23,39 +24,55 @@ func runCommand() *cli.Command {
 	return &cli.Command{
 		Name:  "run",
 		Usage: "measure Set and Get in each storage mode and print the table",
-		Description: "For each mode a fresh kvserver is started on an empty directory and loaded by closed-loop workers: Sets for the\n" +
-			"duration, then Gets of keys that are proved to exist, every value compared. The result is INVALID (exit 3) unless\n" +
-			"the client's books agree with the server's.",
+		Description: "For each mode a fresh kvserver is started on an empty directory and loaded: Sets for the duration, then Gets of keys\n" +
+			"that are proved to exist, every value compared. Before the Gets the keys that no Set has hit are written too, which is\n" +
+			"the stage \"fill\": not timed, not counted. The result is INVALID (exit 3) unless the client's books agree with\n" +
+			"the server's. Workers send when their last reply is there (closed loop), or by --rate on a schedule (open loop).",
 		Flags: []cli.Flag{
 			&cli.StringFlag{Name: "modes", Value: strings.Join(d.Modes, ","), Usage: "storage modes: memory, serialize, file, lsm"},
-			&cli.IntFlag{Name: "workers", Value: d.Workload.Workers, Usage: "connections, one request in flight on each"},
+			&cli.IntFlag{Name: "workers", Value: d.Workload.Workers, Usage: "connections, one batch in flight on each"},
 			&cli.DurationFlag{Name: "duration", Value: d.Duration, Usage: "measured `TIME` of each operation"},
 			&cli.DurationFlag{Name: "warmup", Value: d.Warmup, Usage: "`TIME` before it that is not counted"},
 			&cli.IntFlag{Name: "keys", Value: d.Workload.Keys, Usage: "keys of each worker"},
 			&cli.IntFlag{Name: "repeat", Value: d.Repeat, Usage: "rounds over the modes, each with fresh servers"},
+			&cli.StringFlag{Name: "score", Usage: "with --repeat, also the mean as older reports have it: trimmed (without best and worst) or last3"},
 			&cli.Uint64Flag{Name: "seed", Usage: "seed of keys, values and their order (default: random, recorded)"},
 			&cli.StringFlag{Name: "wal-sync", Value: d.WALSync, Usage: "when a Set is acknowledged: buffered, os, interval, always"},
 			&cli.StringFlag{Name: "codec", Value: d.Codec, Usage: "of mode serialize: deflate, zlib, zip, zstd, s2, none"},
 			&cli.IntFlag{Name: "level", Usage: "of the codec (default: its own)"},
 			&cli.IntFlag{Name: "bucket-entries", Value: d.BucketEntries, Usage: "of mode serialize: entries compressed together"},
-			&cli.StringFlag{Name: "value-size", Value: "classic", Usage: "`SIZE` or range of values: 128, 4KiB, 64-1KiB; classic: okuyama's 50 to 60 bytes"},
-			&cli.Float64Flag{Name: "compressibility", Usage: "share of a value of given size that compresses away, 0..1"},
-			&cli.StringFlag{Name: "distribution", Value: "uniform", Usage: "which key is next: uniform, zipf:THETA, sequential, latest, hotset:KEYS:REQUESTS"},
+			&cli.StringFlag{Name: "value-size", Value: "classic", Usage: "`SIZE` of values, at most 64MiB: 128, 4KiB, 64-1KiB, lognormal:1KiB:0.8; classic: okuyama's 50 to 60 bytes"},
+			&cli.Float64Flag{Name: "compressibility", Usage: "share of a value of given size that the codec compresses away, 0..1"},
+			&cli.StringFlag{Name: "distribution", Value: "uniform", Usage: "which key is next: uniform, zipf:THETA (zipf is zipf:0.99), sequential, latest, hotset:KEYS:REQUESTS"},
 			&cli.StringFlag{Name: "mix", Usage: "one phase of mixed operations, `SET:GET` such as 10:90, instead of two"},
 			&cli.IntFlag{Name: "pipeline", Value: d.Pipeline, Usage: "requests that a worker sends at once"},
+			&cli.StringFlag{Name: "rate", Value: "0", Usage: "requests a second on schedule, `RATE` or ramp:FROM:TO; 0: closed loop"},
+			&cli.StringFlag{Name: "arrivals", Value: load.Constant, Usage: "gaps of that schedule: constant or poisson"},
+			&cli.BoolFlag{Name: "find-rate", Usage: "search the highest rate that keeps the --slo, up to 24 windows for each operation"},
+			&cli.StringFlag{Name: "slo", Usage: "`PROMISE` about the response time, such as 'p99<2ms'"},
+			&cli.BoolFlag{Name: "cold", Usage: "Gets of mode file from the device: drop the system's cache before and once a second (Linux)"},
+			&cli.BoolFlag{Name: "second-opinion", Usage: "let redis-benchmark, if installed, load each server too"},
 			&cli.StringFlag{Name: "out", Usage: "`DIR` for result.json (default: results/ and the time)"},
 			&cli.StringFlag{Name: "format", Value: string(report.Table), Usage: "table, json, csv, markdown or bench"},
 			&cli.StringFlag{Name: "server", Usage: "`PATH` of kvserver (default: beside kvmark, else in PATH, else built if this is the kvmark module)"},
+			&cli.StringFlag{Name: "target", Usage: "`URL` of a server that runs already, redis://[[USER]:PASSWORD@]HOST[:PORT]; it is never flushed"},
+			&cli.BoolFlag{Name: "allow-data", Usage: "measure a --target although it holds keys"},
 			&cli.StringFlag{Name: "dir", Usage: "`DIR` in which servers get their data directories (default: the system's for temporary files)"},
 			&cli.BoolFlag{Name: "keep", Usage: "leave the data directories"},
 		},
-		Action: runAction,
+		Action: func(c *cli.Context) error {
+			cfg, format, err := runConfig(c)
+			if err != nil {
+				return usageError{err}
+			}
+			return measure(c, cfg, c.String("server"), c.String("score"), format)
+		},
 	}
 }
 
-func runAction(c *cli.Context) error {
-	cfg, format, err := runConfig(c)
-	if err != nil {
+// measure runs cfg with the server at a path (empty: wherever one is found), and prints and saves the result.
+func measure(c *cli.Context, cfg load.Config, server, score string, format report.Format) error {
+	if err := checkSize(cfg, result.CaptureRoom(dataDir(cfg.Dir))); err != nil {
 		return usageError{err}
 	}
 	path, err := resultPath(c.String("out"), time.Now())
@@ -65,29 +82,29 @@ func runAction(c *cli.Context) error {
 	show := newDisplay(c.App.ErrWriter)
 	ctx, kill, stop := interruptible(c.Context, show.note)
 	defer stop()
-	server, remove, err := findServer(ctx, c.String("server"), show.note)
-	if err != nil {
+	if cfg.Target.Addr == "" {
+		found, remove, err := findServer(ctx, server, show.note)
+		if err != nil {
+			return err
+		}
+		defer remove()
+		cfg.Server = found
+	}
+	defer shareCPUs(cfg)()
+	cfg.Progress, cfg.Logf, cfg.Kill = show.progress, show.note, kill
+
+	f := &result.File{Command: "run", Started: time.Now().UTC(), Plan: cfg.Plan()}
+	f.Plan.Score = score
+	show.note("%s%s: %s; seed %d", cfg.Server, cfg.Target, estimate(cfg), cfg.Workload.Seed)
+	if err := captureEnv(f, cfg); err != nil {
 		return err
 	}
-	defer remove()
-	cfg.Server, cfg.Progress, cfg.Logf, cfg.Kill = server, show.progress, show.note, kill
-
-	cells := len(cfg.Modes) * cfg.Repeat * 2
-	if cfg.Workload.Mix.Mixed() {
-		cells /= 2
-	}
-	show.note("%s: %d measurements of %v, about %v in all; seed %d", server, cells, cfg.Duration,
-		(time.Duration(cells) * (cfg.Duration + cfg.Warmup)).Round(time.Second), cfg.Workload.Seed)
-	f := &result.File{Command: "run", Started: time.Now().UTC(), Plan: cfg.Plan()}
-	f.Env.Client = result.CaptureProcess()
-	f.Version = f.Env.Client.Version
-	f.Env.Host = result.CaptureHost(dataDir(cfg.Dir))
-	f.Env.Before = result.CaptureLoad()
 	out, err := load.Run(ctx, cfg)
 	show.clear()
 	f.Env.After = result.CaptureLoad()
 	f.Finished = time.Now().UTC()
-	f.Cells, f.Env.Server, f.Interrupted = out.Cells, out.Server, out.Interrupted
+	f.Cells, f.Searches, f.Env.Server, f.Interrupted = out.Cells, out.Searches, out.Server, out.Interrupted
+	f.Warnings = f.FindWarnings()
 	if err != nil && len(f.Cells) == 0 {
 		return err
 	}
@@ -106,6 +123,59 @@ func runAction(c *cli.Context) error {
 	}
 	return nil
 }
+
+// estimate says in words how long a run takes. How fast a server starts and is filled is not known before.
+func estimate(cfg load.Config) string {
+	measurements, total := cfg.About()
+	about := "about"
+	if cfg.SLO.Set() {
+		about = "up to"
+	}
+	words := fmt.Sprintf("%d measurements of %v, %s %v in all", measurements, cfg.Duration, about, total.Round(time.Second))
+	if cfg.SLO.Set() {
+		words = about + " " + words
+	}
+	if cfg.Target.Addr == "" {
+		words += ", plus starting servers"
+	}
+	if fills := cfg.Fills(); fills > 0 {
+		words += fmt.Sprintf(", plus filling up to %d keys", cfg.Workload.Workers*cfg.Workload.Keys)
+		if fills > 1 {
+			words += fmt.Sprintf(" %d times", fills)
+		}
+	}
+	return words
+}
+
+// shareCPUs leaves half of the CPUs to a server on this machine, and returns what takes them back. In closed loop that
+// costs no throughput, but saves the client a tenth to a third of its own CPU time: with more, idle threads look for work
+// and wake each other. In open loop they are needed, or a worker that sleeps makes others late. GOMAXPROCS decides where
+// it is set.
+func shareCPUs(cfg load.Config) (restore func()) {
+	if cfg.Rate.Open() || cfg.SLO.Set() || os.Getenv("GOMAXPROCS") != "" || !cfg.Target.Local() {
+		return func() {}
+	}
+	before := runtime.GOMAXPROCS(max(1, runtime.GOMAXPROCS(0)/2))
+	return func() { runtime.GOMAXPROCS(before) }
+}
+
+// captureEnv describes where the measurement is about to run.
+func captureEnv(f *result.File, cfg load.Config) (err error) {
+	f.Env.Client = result.CaptureProcess()
+	f.Version = f.Env.Client.Version
+	f.Env.Host = result.CaptureHost(dataDir(cfg.Dir))
+	if cfg.Target.Addr == "" {
+		if f.Env.Host.FsyncUS, err = result.MeasureFsync(dataDir(cfg.Dir), fsyncs); err != nil {
+			return fmt.Errorf("--dir: %w", err)
+		}
+		f.Env.Binary, _ = result.ReadBinary(cfg.Server) // it may be a script that starts the server
+	}
+	f.Env.Before = result.CaptureLoad()
+	return nil
+}
+
+// fsyncs is how often the cost of one is measured.
+const fsyncs = 15
 
 // runConfig reads the flags; its errors are usage errors.
 func runConfig(c *cli.Context) (cfg load.Config, format report.Format, err error) {
@@ -127,11 +197,31 @@ func runConfig(c *cli.Context) (cfg load.Config, format report.Format, err error
 		level := c.Int("level")
 		cfg.Level = &level
 	}
-	if !slices.Contains(cfg.Modes, "serialize") {
+	if !c.IsSet("target") && !slices.Contains(cfg.Modes, "serialize") {
 		for _, name := range []string{"codec", "level", "bucket-entries"} {
 			if c.IsSet(name) {
 				return cfg, "", fmt.Errorf("--%s has no effect on the modes %v: add serialize to --modes", name, cfg.Modes)
 			}
+		}
+	}
+	cfg.SecondOpinion, cfg.Cold, cfg.AllowData = c.Bool("second-opinion"), c.Bool("cold"), c.Bool("allow-data")
+	if err := excluded(c); err != nil {
+		return cfg, "", err
+	}
+	if cfg.Rate, err = load.ParseRate(c.String("rate")); err != nil {
+		return cfg, "", err
+	}
+	if c.IsSet("arrivals") {
+		cfg.Arrivals = c.String("arrivals")
+	}
+	if c.IsSet("slo") {
+		if cfg.SLO, err = load.ParseSLO(c.String("slo")); err != nil {
+			return cfg, "", err
+		}
+	}
+	if c.IsSet("target") {
+		if cfg.Target, err = load.ParseTarget(c.String("target")); err != nil {
+			return cfg, "", err
 		}
 	}
 	if cfg.Workload.ValueSize, err = workload.ParseSize(c.String("value-size")); err != nil {
@@ -154,6 +244,36 @@ func runConfig(c *cli.Context) (cfg load.Config, format report.Format, err error
 	return cfg, format, check.Validate()
 }
 
+// excluded refuses options that have no meaning together.
+func excluded(c *cli.Context) error {
+	if c.IsSet("target") {
+		for _, name := range []string{"server", "modes", "wal-sync", "codec", "level", "bucket-entries", "dir", "keep", "cold"} {
+			if c.IsSet(name) {
+				return fmt.Errorf("--%s is about servers that kvmark starts, --target is one that runs already: use one of them", name)
+			}
+		}
+	}
+	needs := func(name, other string) error {
+		if c.IsSet(name) && !c.IsSet(other) {
+			return fmt.Errorf("--%s has no effect without --%s", name, other)
+		}
+		return nil
+	}
+	if c.IsSet("arrivals") && !c.IsSet("rate") && !c.IsSet("find-rate") {
+		return errors.New("--arrivals has no effect without --rate or --find-rate: in closed loop the replies set the pace")
+	}
+	switch score, repeat := c.String("score"), c.Int("repeat"); {
+	case score == "":
+	case score != "trimmed" && score != "last3":
+		return fmt.Errorf("score %q is unknown: use trimmed or last3", score)
+	case score == "trimmed" && repeat < 3:
+		return errors.New("--score trimmed leaves out the best and the worst: it needs --repeat 3 or more")
+	case score == "last3" && repeat < 4:
+		return errors.New("--score last3 leaves out what comes before the last three: it needs --repeat 4 or more")
+	}
+	return errors.Join(needs("allow-data", "target"), needs("slo", "find-rate"), needs("find-rate", "slo"))
+}
+
 func splitList(s string) []string {
 	var list []string
 	for item := range strings.SplitSeq(s, ",") {
@@ -171,14 +291,15 @@ func dataDir(dir string) string {
 	return dir
 }
 
+const resultName = "result.json"
+
 // resultPath makes the directory for the result, before anything is measured: a measurement that cannot be saved is lost.
 // It never names a file that is there.
 func resultPath(dir string, now time.Time) (string, error) {
-	const name = "result.json"
 	if dir != "" {
-		path := filepath.Join(dir, name)
+		path := filepath.Join(dir, resultName)
 		if _, err := os.Lstat(path); err == nil {
-			return "", usageError{fmt.Errorf("--out %s already holds a %s: name another directory", dir, name)}
+			return "", usageError{fmt.Errorf("--out %s already holds a %s: name another directory", dir, resultName)}
 		}
 		if err := os.MkdirAll(dir, 0o777); err != nil {
 			return "", fmt.Errorf("--out: %w", err)
@@ -201,6 +322,6 @@ func resultPath(dir string, now time.Time) (string, error) {
 		if err != nil {
 			return "", fmt.Errorf("%w: use --out", err)
 		}
-		return filepath.Join(dir, name), nil
+		return filepath.Join(dir, resultName), nil
 	}
 }

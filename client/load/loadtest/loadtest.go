@@ -30,14 +30,17 @@ const (
 	Honest        Lie = ""
 	DropReply     Lie = "drop one reply"
 	WrongValue    Lie = "give one wrong value"
+	OtherValue    Lie = "give another key's value once"
 	Miss          Lie = "deny one key"
-	Lose          Lie = "acknowledge one Set without storing it"
+	Lose          Lie = "acknowledge one key's Sets without storing it"
+	StandStill    Lie = "stand still for a while"
 	Refuse        Lie = "answer one command with an error"
 	WrongKind     Lie = "answer one command with a number"
 	Reset         Lie = "close one connection"
 	Silence       Lie = "never answer again"
 	Die           Lie = "die"
 	Miscount      Lie = "count one command too few"
+	DoubleCount   Lie = "count every command twice"
 	MiscountWAL   Lie = "count one log record too many"
 	Procs         Lie = "change GOMAXPROCS"
 	Trickle       Lie = "send every byte by itself" // odd, but right
@@ -49,6 +52,13 @@ const (
 	NotEmpty      Lie = "start with keys"
 	BadExit       Lie = "end with an error"
 	IgnoreSIGTERM Lie = "ignore SIGTERM"
+	NoInfo        Lie = "know no INFO"
+	NoCounts      Lie = "tell nothing of what it did"
+	NoSet         Lie = "know no SET"
+	NoAuth        Lie = "want a password"
+	OtherProtocol Lie = "speak HTTP"
+	NoProtocol    Lie = "say nothing at all"
+	Forget        Lie = "not give back what was stored"
 )
 
 // Behaviour is what a server does.
@@ -57,6 +67,7 @@ type Behaviour struct {
 	After   int           // commands of the kind that the lie is about, before it begins
 	Delay   time.Duration // before each reply to Set and Get
 	Step    time.Duration // the same from the first CONFIG RESETSTAT on
+	Pause   time.Duration // how long it stands still with [StandStill]
 	Touch   string        // file that appears with the first Set or Get; "": none
 	Journal string        // file that gets the commands at the end, one "name count" line for each run of equal ones; "": none
 }
@@ -96,6 +107,7 @@ type server struct {
 	calls   map[string]int64
 	records int64
 	lied    bool
+	lost    string // the key that is never stored
 	journal []entry
 }
 
@@ -213,6 +225,7 @@ func (s *server) talk(c net.Conn) {
 		reply, closed = s.answer(reply[:0], args)
 		in = in[n:]
 		if closed {
+			_, _ = c.Write(reply)
 			return
 		}
 		if s.Lie == Trickle {
@@ -261,6 +274,26 @@ func (s *server) answer(dst []byte, args [][]byte) (reply []byte, closed bool) {
 		return true
 	}
 	switch s.Lie {
+	case NoAuth:
+		if name != "auth" {
+			return resp.AppendError(dst, "NOAUTH Authentication required."), false
+		}
+	case NoInfo:
+		if name == "info" {
+			return resp.AppendError(dst, "ERR unknown command 'INFO'"), false
+		}
+	case NoSet:
+		if name == "set" {
+			return resp.AppendError(dst, "ERR unknown command 'SET'"), false
+		}
+	case OtherProtocol:
+		return append(dst, "HTTP/1.1 400 Bad Request\r\n\r\n"...), true
+	case NoProtocol:
+		return dst, false
+	case Forget:
+		if name == "get" {
+			return resp.AppendNull(dst, resp.RESP2), false
+		}
 	case DropReply:
 		if due("data") {
 			return dst, false
@@ -281,6 +314,10 @@ func (s *server) answer(dst []byte, args [][]byte) (reply []byte, closed bool) {
 		if s.lied || due("data") {
 			return dst, false
 		}
+	case StandStill:
+		if due("data") { // the lock is held: all wait
+			time.Sleep(s.Pause)
+		}
 	case Die:
 		if due("data") {
 			fmt.Fprintln(os.Stderr, "loadtest: panic: out of luck")
@@ -290,7 +327,10 @@ func (s *server) answer(dst []byte, args [][]byte) (reply []byte, closed bool) {
 	switch name {
 	case "set":
 		s.records++
-		if s.Lie != Lose || !due("set") {
+		if _, stored := s.data[string(args[1])]; s.Lie == Lose && !stored && due("set") {
+			s.lost = string(args[1])
+		}
+		if s.lost == "" || s.lost != string(args[1]) {
 			s.data[string(args[1])] = string(args[2])
 		}
 		return resp.AppendSimple(dst, "OK"), false
@@ -301,6 +341,8 @@ func (s *server) answer(dst []byte, args [][]byte) (reply []byte, closed bool) {
 			return resp.AppendNull(dst, resp.RESP2), false
 		case s.Lie == WrongValue && due("get"):
 			v = v[:len(v)-1] + "?"
+		case s.Lie == OtherValue && due("get"):
+			v = s.another(string(args[1]))
 		}
 		return resp.AppendBulk(dst, v), false
 	case "ping":
@@ -319,6 +361,16 @@ func (s *server) answer(dst []byte, args [][]byte) (reply []byte, closed bool) {
 	return resp.AppendError(dst, "ERR unknown command '"+name+"'"), false
 }
 
+// another is the value of some key but that one.
+func (s *server) another(key string) string {
+	for k, v := range s.data {
+		if k != key {
+			return v
+		}
+	}
+	return ""
+}
+
 // info is the part of INFO that clients depend on. The counters move as fast as the commands come, so that any
 // difference is known.
 func (s *server) info() string {
@@ -335,6 +387,9 @@ func (s *server) info() string {
 		if all > 0 {
 			records++
 		}
+	}
+	if s.Lie == NoCounts {
+		return "# Server\r\nredis_version:1.0\r\n"
 	}
 	b.WriteString("# Server\r\n")
 	line("run_id", runID)
@@ -363,6 +418,9 @@ func (s *server) info() string {
 		n := s.calls[name]
 		if s.Lie == Miscount && n > 0 {
 			n--
+		}
+		if s.Lie == DoubleCount {
+			n *= 2
 		}
 		if n > 0 {
 			line("cmdstat_"+name, fmt.Sprintf("calls=%d,usec=1,failed_calls=0,rejected_calls=0", n))

@@ -1,0 +1,384 @@
+package conns
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"sync"
+	"time"
+
+	hdr "github.com/HdrHistogram/hdrhistogram-go"
+
+	"kvmark/client"
+	"kvmark/client/load"
+	"kvmark/client/result"
+)
+
+// lead is how far ahead the start is set, so that every agent has heard of it.
+const lead = 300 * time.Millisecond
+
+// windowSlack is how far the measured window may be from what was asked for: the server's count is that of the moment at which
+// it answers, which is late where it has fallen far behind.
+const windowSlack = 0.25
+
+// settle is how long connections are left alone before the server's memory is read.
+const settle = 200 * time.Millisecond
+
+// measure measures one point. A cell without ConnectPerSec tells that the connections could not be had; the error, that a server
+// could not be started.
+func (c Config) measure(ctx context.Context, p point, repeat int, out *Outcome) (*result.Cell, error) {
+	// A server of our own inherits our limit, and needs as many descriptors as it has connections.
+	enough := error(nil)
+	if c.Load.Target.Addr == "" {
+		if enough = client.EnsureDescriptors(p.connections); enough != nil {
+			enough = fmt.Errorf("the server would inherit our limit: %w; or measure one that has more, with --target", enough)
+		}
+	}
+	host, err := load.OpenHost(ctx, c.Load, p.connections)
+	if err != nil {
+		return nil, err
+	}
+	if out.Server == (result.Process{}) {
+		out.Server = host.Process()
+	}
+	cell := c.on(ctx, host, p, repeat, enough)
+	if err := host.Close(); err != nil {
+		cell.Valid = false
+		cell.Checks = append(cell.Checks, result.Check{Name: "server_exit", Detail: err.Error()})
+	}
+	return cell, nil
+}
+
+// on measures one point on a host. enough is why it cannot have the connections; nil: it may.
+func (c Config) on(ctx context.Context, host *load.Host, p point, repeat int, enough error) *result.Cell {
+	progress := load.Progress{Mode: "conns", Op: c.name(p), Stage: "connect", Repeat: repeat, Rounds: c.Repeat}
+	c.Load.Progress(progress)
+	cell := &result.Cell{
+		Mode: host.Mode(), Op: opName, Repeat: repeat, Started: time.Now().UTC(), Valid: true, Checks: []result.Check{}, Series: []result.Row{},
+		LatencyMeans: "of connecting: from dialling to the server's first reply",
+		Config:       map[string]string{"connections": strconv.Itoa(p.connections), "rate": c.rateWord(p)},
+		Conns:        &result.Conns{Connections: p.connections, MessageBytes: c.MessageSize, Offered: c.offered(p), Clients: c.Clients},
+	}
+	m := &measurement{Config: c, point: p, host: host, cell: cell, progress: progress}
+	defer m.close()
+	if enough != nil {
+		m.check("connected", false, "%v", enough)
+		return cell
+	}
+	if err := m.run(ctx); err != nil {
+		err = host.Cause(err)
+		if ctx.Err() != nil {
+			err = fmt.Errorf("interrupted: %w", context.Cause(ctx))
+		}
+		m.check("completed", false, "%v", err)
+		cell.Errors, cell.FirstError = 1, err.Error()
+	}
+	return cell
+}
+
+// name is what a point is called while it is measured.
+func (c Config) name(p point) string { return fmt.Sprintf("%d at %s", p.connections, c.rateWord(p)) }
+
+func (c Config) rateWord(p point) string {
+	if c.Interval > 0 {
+		return "every-" + c.Interval.String()
+	}
+	return rateWord(p.rate)
+}
+
+// offered is the messages a second that the point asks for; nil where it asks for all there can be.
+func (c Config) offered(p point) *float64 {
+	switch {
+	case c.Interval > 0: // if a round took no time
+		return result.Number(float64(p.connections) / c.Interval.Seconds())
+	case p.rate > 0:
+		return result.Number(p.rate)
+	}
+	return nil
+}
+
+// measurement is a point being measured.
+type measurement struct {
+	Config
+	point
+	host     *load.Host
+	cell     *result.Cell
+	progress load.Progress
+	agents   []agent
+}
+
+func (m *measurement) check(name string, pass bool, format string, args ...any) {
+	m.cell.Checks = append(m.cell.Checks, result.Check{Name: name, Pass: pass, Detail: fmt.Sprintf(format, args...)})
+	m.cell.Valid = m.cell.Valid && pass
+}
+
+func (m *measurement) close() {
+	for _, a := range m.agents {
+		a.close()
+	}
+}
+
+func (m *measurement) run(ctx context.Context) error {
+	// Whoever waits for a child that has died waits in vain.
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	go func() { // ends with this function
+		select {
+		case <-m.host.Done():
+			cancel(errors.New("the server died"))
+		case <-m.Load.Kill:
+			cancel(errors.New("killed"))
+		case <-ctx.Done():
+		}
+	}()
+	idle, err := m.host.Read(ctx)
+	if err != nil {
+		return err
+	}
+	if err := m.connect(ctx); err != nil {
+		return err
+	}
+	if err := m.host.Reset(ctx); err != nil {
+		return err
+	}
+	sleepUntil(ctx, time.Now().Add(settle))
+	first, err := m.host.Read(ctx)
+	if err != nil {
+		return err
+	}
+	m.cell.Conns.RSSPerConnB = growth(idle, first, m.connections)
+	total, err := m.send(ctx)
+	if err != nil {
+		return err
+	}
+	return m.books(ctx, first, total)
+}
+
+// growth is the memory that each of so many connections added to the server.
+func growth(idle, connected load.Reading, connections int) *float64 {
+	a, errA := strconv.ParseFloat(idle.Info()["used_memory_rss"], 64)
+	b, errB := strconv.ParseFloat(connected.Info()["used_memory_rss"], 64)
+	if errors.Join(errA, errB) != nil {
+		return nil
+	}
+	return result.Number((b - a) / float64(connections))
+}
+
+// share is the i-th agent's part of n.
+func (m *measurement) share(n, i int) int {
+	part := n / m.Clients
+	if i < n%m.Clients {
+		part++
+	}
+	return part
+}
+
+// connect starts the agents and has them connect.
+func (m *measurement) connect(ctx context.Context) error {
+	for range m.Clients {
+		if m.Clients == 1 {
+			m.agents = append(m.agents, new(sender))
+			break
+		}
+		r, err := startRemote(m.Client)
+		if err != nil {
+			return err
+		}
+		m.agents = append(m.agents, r)
+	}
+	user, password := m.host.Login()
+	begin := time.Now()
+	reports := make([]connected, len(m.agents))
+	firsts, first := make([]int, len(m.agents)), 0
+	for i := range firsts {
+		firsts[i] = first
+		first += m.share(m.connections, i)
+	}
+	if err := m.each(func(i int, a agent) (err error) {
+		reports[i], err = a.connect(ctx, connectOrder{
+			Addr: m.host.Addr(), User: user, Password: password, Connections: m.share(m.connections, i), First: firsts[i],
+			Rate: m.ConnectRate / float64(m.Clients), TimeoutSeconds: m.Load.Patience.Seconds(),
+		})
+		return err
+	}); err != nil {
+		return err
+	}
+	seconds := time.Since(begin).Seconds()
+	times := hdr.New(1, int64(maxConnect), 3)
+	count, failure := 0, ""
+	for _, r := range reports {
+		count += r.Connections
+		if r.Failure != "" {
+			failure = "; " + r.Failure
+		}
+		if r.Histogram != "" {
+			h, err := hdr.Decode([]byte(r.Histogram))
+			if err != nil {
+				return fmt.Errorf("connect times of a client: %w", err)
+			}
+			times.Merge(h)
+		}
+	}
+	m.cell.LatencyUS = latency(times)
+	m.check("connected", count == m.connections, "%d of %d connections in %.3f s%s", count, m.connections, seconds, failure)
+	if count < m.connections {
+		return fmt.Errorf("%d of %d connections%s", count, m.connections, failure)
+	}
+	m.cell.Conns.ConnectPerSec = result.Number(float64(count) / seconds)
+	return nil
+}
+
+// each has all agents do something at the same time.
+func (m *measurement) each(f func(i int, a agent) error) error {
+	errs := make([]error, len(m.agents))
+	var running sync.WaitGroup
+	for i, a := range m.agents {
+		running.Go(func() { errs[i] = f(i, a) })
+	}
+	running.Wait()
+	return errors.Join(errs...)
+}
+
+// send has the agents send, reads the server's count at the end of each window, and enters both. It returns how many messages
+// were sent in all, warm-up and window.
+func (m *measurement) send(ctx context.Context) (total int64, err error) {
+	start := time.Now().Add(lead)
+	warm, windows := int(m.Warmup/window), int((m.Warmup+m.Duration)/window)
+	reports := make([]sent, len(m.agents))
+	sending := make(chan error, 1)
+	go func() { // ends with the agents, which end with the last window or with ctx
+		sending <- m.each(func(i int, a agent) (err error) {
+			reports[i], err = a.send(ctx, sendOrder{
+				StartUnixNano: start.UnixNano(), Windows: windows, Interval: m.Interval, MessageSize: m.MessageSize,
+				Rate: m.rate * float64(m.share(m.connections, i)) / float64(m.connections),
+			})
+			return err
+		})
+	}()
+	received, before, after, err := m.watch(ctx, start, warm, windows)
+	err = errors.Join(err, <-sending)
+	if err != nil {
+		return 0, err
+	}
+	rate, sum := 0.0, int64(0)
+	for _, r := range reports {
+		total += r.Total
+		if r.Failure != "" {
+			m.check("errors", false, "%s", r.Failure)
+			m.cell.Errors++
+		}
+		part, seconds := int64(0), 0.0
+		for i := warm; i < min(len(r.Windows), len(r.Seconds)); i++ {
+			part += r.Windows[i]
+			seconds += r.Seconds[i]
+		}
+		sum += part
+		if seconds > 0 {
+			rate += float64(part) / seconds
+		}
+	}
+	seconds := after.At.Sub(before.At).Seconds()
+	m.cell.Seconds, m.cell.OK = seconds, received
+	c := m.cell.Conns
+	c.Received = result.Number(float64(received) / seconds)
+	m.cell.QPS = c.Received
+	c.Sent = result.Number(rate)
+	c.ReceivedShare = result.Ratio(c.Received, c.Sent)
+	if c.Offered != nil {
+		c.ReceivedShare = result.Ratio(c.Received, c.Offered)
+	}
+	m.host.Enter(m.cell, before, after, received)
+	if per := m.cell.Server.CPUPerOp; per != nil {
+		c.ServerCPU = result.Number(*per * float64(received) / 1e6 / seconds)
+	}
+	long := m.Duration.Seconds()
+	m.check("window", received > 0 && seconds > (1-windowSlack)*long && seconds < (1+windowSlack)*long,
+		"%d messages received and %d sent in %.3f of %v s; %.0f %% allowed", received, sum, seconds, long, 100*windowSlack)
+	return total, nil
+}
+
+// watch reads the server's count at the end of each window, and everything at both ends of the measured ones.
+func (m *measurement) watch(ctx context.Context, start time.Time, warm, windows int) (received int64, before, after load.Reading, err error) {
+	var last int64
+	var lastAt time.Time
+	for i := warm; i <= windows; i++ {
+		sleepUntil(ctx, start.Add(time.Duration(i)*window))
+		if ctx.Err() != nil {
+			return 0, before, after, context.Cause(ctx)
+		}
+		n, at, err := int64(0), time.Time{}, error(nil)
+		if i == warm || i == windows {
+			after, err = m.host.Read(ctx)
+			if at = after.At; err == nil {
+				n, err = after.Calls("ping")
+			}
+		} else {
+			n, err = m.host.Count(ctx, "ping")
+			at = time.Now()
+		}
+		if err != nil {
+			return 0, before, after, err
+		}
+		if i == warm {
+			before = after
+		} else {
+			seconds := at.Sub(lastAt).Seconds()
+			m.cell.Series = append(m.cell.Series, result.Row{
+				T: lastAt.Sub(before.At).Seconds(), Seconds: seconds, OK: n - last, QPS: result.Number(float64(n-last) / seconds),
+			})
+			received += n - last
+			m.progress.Stage = fmt.Sprintf("%.0f messages/s received,", float64(n-last)/seconds)
+			m.progress.Elapsed, m.progress.Total = time.Since(start)-m.Warmup, m.Duration
+			m.Load.Progress(m.progress)
+		}
+		last, lastAt = n, at
+	}
+	return received, before, after, nil
+}
+
+// books waits until the server has executed all that was sent, or no more comes.
+func (m *measurement) books(ctx context.Context, first load.Reading, total int64) error {
+	a, err := first.Calls("ping")
+	if err != nil {
+		return err
+	}
+	executed, moved := int64(-1), time.Now()
+	for ctx.Err() == nil {
+		b, err := m.host.Count(ctx, "ping")
+		if err != nil {
+			return err
+		}
+		if b-a != executed {
+			executed, moved = b-a, time.Now()
+		}
+		if executed >= total || time.Since(moved) > 2*time.Second {
+			break
+		}
+		sleepUntil(ctx, time.Now().Add(20*time.Millisecond))
+	}
+	m.check("books_commands", executed == total, "%d messages sent, server executed %d", total, executed)
+	if err := ctx.Err(); err != nil {
+		return context.Cause(ctx)
+	}
+	m.check("completed", true, "%.3f s", m.cell.Seconds)
+	return nil
+}
+
+// latency is a histogram of nanoseconds as microseconds.
+func latency(h *hdr.Histogram) (l result.Latency) {
+	n := h.TotalCount()
+	if n == 0 {
+		return l
+	}
+	quantile := func(q float64, least int64) *float64 {
+		if n < least {
+			return nil
+		}
+		return result.Number(float64(h.ValueAtPercentile(q)) / 1e3)
+	}
+	return result.Latency{
+		P50: quantile(50, 1), P90: quantile(90, 10), P99: quantile(99, 100), P999: quantile(99.9, 1000), Max: quantile(100, 1),
+		Min: result.Number(float64(h.Min()) / 1e3), Mean: result.Number(h.Mean() / 1e3),
+	}
+}

@@ -1,0 +1,106 @@
+package experiment
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+)
+
+// toolchain is a go command with what it takes to make it that very toolchain.
+type toolchain struct {
+	asked   string // as the user wrote it
+	command string
+	env     []string
+	version string // as the command says, go1.27.3
+	exact   bool   // version says all there is to know about the compiler: an official release
+}
+
+var (
+	toolchainName = regexp.MustCompile(`^go1(\.[0-9]+)*((rc|beta)[0-9]+)?(-[a-z0-9.]+)?$`)
+	release       = regexp.MustCompile(`^go1(\.[0-9]+)*((rc|beta)[0-9]+)?$`)
+)
+
+// findToolchain resolves a value of the factor go: Default (the go command in PATH), a name as in GOTOOLCHAIN, a GOROOT, or the
+// path of a go command. The version that the command itself claims is checked against a name.
+func (b *builder) findToolchain(ctx context.Context, asked string) (*toolchain, error) {
+	t := &toolchain{asked: asked, command: "go"}
+	named := false
+	switch {
+	case asked == Default:
+	case strings.ContainsRune(asked, filepath.Separator):
+		path, err := filepath.Abs(asked)
+		if err != nil {
+			return nil, err
+		}
+		info, err := os.Stat(path)
+		if err != nil {
+			return nil, fmt.Errorf("toolchain %s: %w", asked, err)
+		}
+		if t.command = path; info.IsDir() {
+			t.command = filepath.Join(path, "bin", "go")
+		}
+		// Or a toolchain line of the module could have it run another one.
+		t.env = []string{"GOTOOLCHAIN=local", "GOROOT="}
+	case toolchainName.MatchString(asked):
+		named = true
+		t.env = []string{"GOTOOLCHAIN=" + asked}
+	default:
+		return nil, fmt.Errorf("toolchain %q: want a name such as go1.27.3, a GOROOT, or the path of a go command (with a %c in it)", asked, filepath.Separator)
+	}
+	out, err := b.run(ctx, t, nil, "env", "GOVERSION")
+	if err != nil {
+		return nil, fmt.Errorf("toolchain %s: %w", asked, err)
+	}
+	t.version = strings.TrimSpace(string(out))
+	if named && plainVersion(t.version) != asked {
+		return nil, fmt.Errorf("toolchain %s: the go command says that it is %s; nothing was measured", asked, t.version)
+	}
+	t.exact = release.MatchString(t.version) && !strings.ContainsRune(asked, filepath.Separator)
+	return t, nil
+}
+
+// plainVersion is a version without what the build added: "go1.27.3-X:nogreenteagc" (older: "go1.26.8 X:...") is go1.27.3.
+func plainVersion(v string) string {
+	v, _, _ = strings.Cut(v, " X:")
+	v, _, _ = strings.Cut(v, "-X:")
+	return v
+}
+
+// goError is a go command that failed: what it wrote is the reason.
+type goError struct {
+	args string
+	err  error
+	text string
+}
+
+func (e *goError) Error() string { return fmt.Sprintf("go %s: %v: %s", e.args, e.err, e.text) }
+func (e *goError) Unwrap() error { return e.err }
+
+// run runs the go command of t in the source tree. Everything that changes a build is pinned; the rest of the environment,
+// such as proxies and caches, is the user's.
+func (b *builder) run(ctx context.Context, t *toolchain, env []string, args ...string) ([]byte, error) {
+	cmd := exec.CommandContext(ctx, t.command, args...)
+	cmd.Dir = b.source
+	cmd.Env = append(os.Environ(),
+		"CGO_ENABLED=0", "GOEXPERIMENT=", "GOAMD64=", "GOFLAGS=-trimpath", "GOWORK=off", "GODEBUG=", "GOGC=", "GOMEMLIMIT=", "GOMAXPROCS=")
+	cmd.Env = append(append(cmd.Env, t.env...), env...)
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	if err := cmd.Run(); err != nil {
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
+		return nil, &goError{strings.Join(args, " "), err, lastLines(stderr.String(), 5)}
+	}
+	return stdout.Bytes(), nil
+}
+
+func lastLines(text string, n int) string {
+	lines := strings.Split(strings.TrimSpace(text), "\n")
+	return strings.Join(lines[max(0, len(lines)-n):], "; ")
+}

@@ -1,0 +1,140 @@
+package result
+
+// Explanation is the page behind a code: of a check that can fail, or of a warning.
+type Explanation struct {
+	Code string
+	Says string // what the code means
+	Why  string // why it matters
+	Do   string // what helps
+}
+
+// Explanations lists all codes, the checks in the order of a result, then the warnings.
+func Explanations() []Explanation {
+	return []Explanation{
+		{
+			"completed", "the window was as long as asked and the server answered to its end",
+			"Half a window may hold only the fast half: before the first checkpoint, before the first large collection.",
+			"If it was interrupted, run it again. If the server died, its last words stand in the detail.",
+		},
+		{
+			"errors", "no error reply and no broken connection, in window or warm-up",
+			"An error is often the fastest answer a server has. It never counts as QPS, but it also took the place of a request that would have.",
+			"Read the first error's text in the detail.",
+		},
+		{
+			"hit_ratio", "every Get found its key",
+			"A miss costs a server less than a hit: no value is read, unpacked or sent. Other tools count misses as good.",
+			"All keys were proved to exist before, so the server lost some, or somebody else deletes them.",
+		},
+		{
+			"wrong_values", "every value was the one that its key must have",
+			"A server that gives wrong bytes fast is not fast.",
+			"Look at the value in the first error. On a target: does somebody else write the same keys?",
+		},
+		{
+			"books_commands", "replies counted here = commands counted by the server, to the unit, between the same two moments",
+			"Requests of the warm-up, of another client, or counted twice would show here and nowhere else.",
+			"On a target: is somebody else using it? On our own server it is a bug of one side; the detail says which counted more.",
+		},
+		{
+			"books_wal", "Sets acknowledged = records that the write-ahead log grew by",
+			"A Set that is acknowledged but not logged would be lost, and would be too cheap.",
+			"The same as for books_commands.",
+		},
+		{
+			"keys_proven", "different keys acknowledged = DBSIZE",
+			"It proves that Sets went to different keys and stayed there. On a target that held keys before, only that there are no fewer.",
+			"Does the server evict or expire keys (maxmemory)?",
+		},
+		{
+			"littles_law", "requests in flight = rate x time in flight",
+			"In closed loop every worker always has one batch in flight, so workers x pipeline must come out. If not, the time or the count is wrong, or workers stood still.",
+			"Very short windows have the largest error; use a longer --duration. A stopped process (Ctrl-Z, a debugger) shows here too.",
+		},
+		{
+			"stalled", "in closed loop the server answered until the window closed",
+			"A request that is open when the window closes is in no percentile. If all stood still for long, the server looks better than it was.",
+			"The line on open requests says how long they waited. Look for what stopped the server (a checkpoint, the device, a stopped process), use a longer --duration.",
+		},
+		{
+			"asked_rate", "in open loop at least 99 % of the requests that were due were sent",
+			"A rate that was not sent says nothing about a server at that rate.",
+			"Ask for less (--find-rate finds the most), or give more --workers: each has one batch in flight, so workers x pipeline / latency is the limit.",
+		},
+		{
+			"send_lateness", "in open loop requests went out within 10 ms at p99 of when they were due on a free connection",
+			"What is sent late looks like a slow server in the response time, but is the fault of the client or of its machine.",
+			"Give the client a CPU of its own, or run it on another machine; stop what else runs.",
+		},
+		{
+			"clock_step", "the clock moves in steps of at most 10 us",
+			"Coarse clocks (0.5 to 15 ms on some systems) turn most latencies into 0.",
+			"Use another system or clock source.",
+		},
+		{
+			"gomaxprocs_same", "GOMAXPROCS of client and server did not change, and all servers had the same",
+			"Go follows a container's CPU limit while it runs; throughput changes with it.",
+			"Fix the limit, or set GOMAXPROCS in the environment.",
+		},
+		{
+			"throttled", "our cgroup never used up its CPU quota during the window",
+			"A throttled process stands still until the next period, usually 100 ms: tails are the quota's, not the server's.",
+			"Raise the quota, or lower GOMAXPROCS to it.",
+		},
+		{
+			"window_long_enough", "at least 100 right replies in at least 50 ms",
+			"Less is not a measurement.",
+			"Use a longer --duration.",
+		},
+		{
+			"server_exit", "the server ended as it was asked to",
+			"A server that cannot end well may not have written what it acknowledged.",
+			"Its last words stand in the detail.",
+		},
+		{
+			"other-load", "other processes used more than 10 % of the CPUs during a window",
+			"They take time from the server at moments of their own choice; two runs will not agree.",
+			"Stop them, or use --repeat and trust CPU per operation more than QPS.",
+		},
+		{
+			"steal", "the hypervisor took more than 2 % of the CPU time",
+			"Other guests of the same host slow this one down, in bursts.",
+			"Use --repeat, compare only interleaved runs (kvmark compare), or use a machine of your own.",
+		},
+		{
+			"swap", "pages moved to or from swap",
+			"A page read from swap costs as much as thousands of requests.",
+			"Use fewer or smaller values, or more memory.",
+		},
+		{
+			"few-cores", "client and server share fewer than four CPUs",
+			"Each stands in the other's way: QPS is what both together cost, and p99 holds waits for a CPU.",
+			"Take server CPU per operation for the server's cost; use a larger machine, or two, for QPS.",
+		},
+		{
+			"governor", "the CPU frequency governor is not performance",
+			"The clock follows the load, late: low rates look slower than high ones.",
+			"cpupower frequency-set -g performance",
+		},
+		{
+			"build-differs", "the server's file and the running server disagree about how they were built",
+			"You may be measuring another binary than you think: a wrapper, or a file replaced since.",
+			"Build again, give --server the binary itself.",
+		},
+		{
+			"fsync-free", "making 4 KiB durable takes next to no time",
+			"This is memory (tmpfs) or a device that lies: --wal-sync always costs nothing here and protects nothing.",
+			"Name a directory on a real disk with --dir.",
+		},
+		{
+			"fsync-slow", "making 4 KiB durable takes more than 20 ms",
+			"With --wal-sync always every group of Sets waits that long; with interval the background sync may stall writers.",
+			"Use a faster device, or mind that the figure is the device's.",
+		},
+		{
+			"client-bound", "a cell ran at 80 % or more of what the same client does with PING, and the client was on a CPU for 60 % of the time it may use",
+			"Then the client sets the pace: a faster server would show the same figure, so equal figures prove nothing.",
+			"Use more CPUs for the client, a deeper --pipeline, or take server CPU per operation.",
+		},
+	}
+}

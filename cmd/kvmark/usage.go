@@ -1,0 +1,78 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"regexp"
+	"runtime/debug"
+	"slices"
+
+	"github.com/urfave/cli/v2"
+
+	"kvmark/client/experiment"
+)
+
+// badValue is how package flag refuses a value, with the kind of error alone.
+var badValue = regexp.MustCompile(`^invalid value (".*") for flag -+([a-z-]+): `)
+
+// explained says what a flag wants, in place of what package flag says of a value that it cannot read.
+func explained(err error, flags []cli.Flag) error {
+	m := badValue.FindStringSubmatch(err.Error())
+	if m == nil {
+		return err
+	}
+	for _, f := range flags {
+		if !slices.Contains(f.Names(), m[2]) {
+			continue
+		}
+		want := ""
+		switch f.(type) {
+		case *cli.DurationFlag:
+			want = "a time with its unit, such as 5s, 250ms or 2m"
+		case *cli.IntFlag:
+			want = "a whole number"
+		case *cli.Uint64Flag:
+			want = "a whole number of 0 or more"
+		case *cli.Float64Flag:
+			want = "a number"
+		default:
+			return err
+		}
+		return fmt.Errorf("--%s %s: want %s", m[2], m[1], want)
+	}
+	return err
+}
+
+// checked is the action of a command behind what all of them check first.
+func checked(c *cli.Command) cli.ActionFunc {
+	action := c.Action
+	return func(ctx *cli.Context) error {
+		for _, f := range c.Flags {
+			if name := f.Names()[0]; ctx.IsSet(name) {
+				if _, text := f.(*cli.StringFlag); text && ctx.String(name) == "" {
+					return usageError{fmt.Errorf("--%s is empty: give it a value or leave it out", name)}
+				}
+			}
+		}
+		if slices.Contains([]string{"run", "replay", "compare", "chat", "conns"}, c.Name) {
+			if err := experiment.CheckEnvironment(os.Getenv); err != nil {
+				return usageError{err}
+			}
+			if ctx.String("target") == "" {
+				defer usualGC()()
+			}
+		}
+		return action(ctx)
+	}
+}
+
+// usualGC gives this process the collector's usual settings, and returns what restores those of its environment: GOGC and
+// GOMEMLIMIT there are meant for the servers that we start, which inherit them, and the load should not change with them.
+func usualGC() (restore func()) {
+	const none = 1<<63 - 1
+	percent, limit := debug.SetGCPercent(100), debug.SetMemoryLimit(none)
+	return func() {
+		debug.SetGCPercent(percent)
+		debug.SetMemoryLimit(limit)
+	}
+}
