@@ -53,6 +53,22 @@ lint: ## vet, gofumpt and staticcheck
 bench: ## run the micro benchmarks (benchstat reads the output)
 	CGO_ENABLED=0 $(GO) test -run '^$$' -bench '$(BENCH)' -benchmem -benchtime $(BENCHTIME) -count $(COUNT) $(PKGS)
 
+.PHONY: crash
+crash: ## kill -9 under load, 208 rounds over modes and policies
+	KVMARK_CRASH=13 CGO_ENABLED=0 $(GO) test -count=1 -timeout 30m -run Killing -v ./kvserver
+
+.PHONY: power
+power: ## simulated power cuts, about 25,000, checked against a model
+	KVMARK_POWER=300 CGO_ENABLED=0 $(GO) test -count=1 -timeout 90m -run TestPowerCuts -v ./kvserver
+
+.PHONY: damage
+damage: ## every bit flipped and every length cut of recorded data directories
+	KVMARK_DAMAGE_STRIDE=1 CGO_ENABLED=0 $(GO) test -count=1 -timeout 90m -run EveryDamage -v ./kvserver
+
+.PHONY: profile
+profile: build ## where an operation's time goes: system calls, wake-ups, allocations (perf adds to it)
+	$(GO) run ./cmd/internal/profile
+
 .PHONY: versus
 versus: build ## drive kvserver and redis-server in interleaved rounds (VERSUSFLAGS=-h lists the options)
 	$(GO) run ./cmd/internal/versus -kvserver bin/kvserver $(VERSUSFLAGS)

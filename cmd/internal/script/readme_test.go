@@ -3,6 +3,7 @@ package script
 import (
 	"bytes"
 	"context"
+	"errors"
 	"net"
 	"os"
 	"os/exec"
@@ -64,6 +65,9 @@ func TestReadme(t *testing.T) {
 			case strings.HasPrefix(line, "make"):
 				cmd.Dir = source
 				cmd.Args[2] += " RUNFLAGS='--warmup 100ms --keys 200 --out " + filepath.Join(dir, strconv.Itoa(i)) + "'"
+			case strings.Contains(line, "testdata/"):
+				cmd.Dir = source
+				cmd.Args[2] = strings.ReplaceAll(short, "bin/", bin+"/")
 			case strings.Contains(line, "go build"): // from the source, into the test's own bin
 				if version, _, ok := strings.Cut(line, " "); ok && !canRun(ctx, version) {
 					t.Skipf("%s cannot be had on this machine", version)
@@ -71,7 +75,10 @@ func TestReadme(t *testing.T) {
 				cmd.Dir = source
 				cmd.Args[2] = strings.ReplaceAll(short, "bin/", bin+"/")
 			}
-			if out, err := cmd.CombinedOutput(); err != nil {
+			out, err := cmd.CombinedOutput()
+			if tooNoisy(err, out) {
+				t.Logf("%s: the machine is too busy for so short a measurement\n%s", cmd.Args[2], out)
+			} else if err != nil {
 				t.Errorf("%s: %v\n%s", cmd.Args[2], err, out)
 			}
 		})
@@ -81,6 +88,7 @@ func TestReadme(t *testing.T) {
 var (
 	fence    = regexp.MustCompile("(?ms)^```sh\n(.*?)^```$")
 	duration = regexp.MustCompile(`(DURATION=|--duration )[0-9]+m?s`)
+	rounds   = regexp.MustCompile(`--rounds [0-9]+`)
 )
 
 // readmeCommands are the lines of the shell blocks.
@@ -95,6 +103,16 @@ func readmeCommands(text string) (lines []string) {
 	return lines
 }
 
+// tooNoisy reports whether a measurement ran and failed only checks that a busy machine can fail.
+func tooNoisy(err error, out []byte) bool {
+	var exit *exec.ExitError
+	if !errors.As(err, &exit) || exit.ExitCode() != 3 && !bytes.Contains(out, []byte("Error 3")) {
+		return false
+	}
+	serious := regexp.MustCompile(`books_|keys_proven|hit_ratio|wrong_values|errors|server_exit|gomaxprocs_same`)
+	return !serious.Match(out)
+}
+
 // canRun reports whether the go command runs with a setting such as GOTOOLCHAIN=go1.27.3, fetching the toolchain if it must.
 func canRun(ctx context.Context, setting string) bool {
 	cmd := exec.CommandContext(ctx, "go", "version")
@@ -104,11 +122,12 @@ func canRun(ctx context.Context, setting string) bool {
 
 // shorter is the command with tiny measurements and the given port.
 func shorter(line, port string) string {
-	line = duration.ReplaceAllString(line, "${1}200ms")
+	line = duration.ReplaceAllString(line, "${1}500ms")
+	line = rounds.ReplaceAllString(line, "--rounds 2")
 	if strings.HasPrefix(line, "make run") && !strings.Contains(line, "DURATION=") {
-		line += " DURATION=200ms"
+		line += " DURATION=500ms"
 	}
-	if strings.Contains(line, "bin/kvmark run") {
+	if strings.Contains(line, "bin/kvmark run") || strings.Contains(line, "bin/kvmark compare") {
 		line += " --warmup 100ms --keys 200"
 	}
 	return strings.ReplaceAll(line, "7379", port)
