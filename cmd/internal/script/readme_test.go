@@ -51,6 +51,9 @@ func TestReadme(t *testing.T) {
 				return
 			}
 			short := shorter(line, port)
+			if strings.Contains(line, "kvmark compare") {
+				short += " --source " + source
+			}
 			if strings.HasPrefix(line, "bin/kvserver") {
 				cmd := exec.Command("sh", "-c", "exec "+short)
 				cmd.Dir = dir
@@ -122,10 +125,10 @@ func canRun(ctx context.Context, setting string) bool {
 
 // shorter is the command with tiny measurements and the given port.
 func shorter(line, port string) string {
-	line = duration.ReplaceAllString(line, "${1}500ms")
+	line = duration.ReplaceAllString(line, "${1}1s")
 	line = rounds.ReplaceAllString(line, "--rounds 2")
 	if strings.HasPrefix(line, "make run") && !strings.Contains(line, "DURATION=") {
-		line += " DURATION=500ms"
+		line += " DURATION=1s"
 	}
 	if strings.Contains(line, "bin/kvmark run") || strings.Contains(line, "bin/kvmark compare") {
 		line += " --warmup 100ms --keys 200"
