@@ -61,6 +61,7 @@ type db struct {
 	now     func() int64            // unix ms
 	ended   atomic.Uint64           // keys removed because they had come to their end
 
+	logf   func(format string, args ...any) // told of the first failure; nil = nobody
 	failMu sync.Mutex
 	failed atomic.Pointer[failure] // nil while all is well
 }
@@ -271,7 +272,9 @@ func (d *db) fail(err error, payload []byte) error {
 		derr = errors.Join(derr, d.log.Unwritten(func(p []byte) error { return entry.Decode(p, add) }))
 	}
 	f.lostAll = f.lostAll || derr != nil
-	d.failed.Store(f)
+	if d.failed.Swap(f) == nil && d.logf != nil {
+		d.logf("kvserver: %v", f.err)
+	}
 	return f.err
 }
 

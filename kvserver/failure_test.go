@@ -47,7 +47,12 @@ func TestAfterALogErrorWritesAreRefusedAndReadsGoOn(t *testing.T) {
 		t.Run(tc.policy.String(), func(t *testing.T) {
 			var on atomic.Bool
 			mem := vfs.NewMem()
-			srv := open(t, Options{FS: failing(mem, &on, tc.kinds...), WALPolicy: tc.policy, CheckpointBytes: -1})
+			var notes atomic.Int32
+			srv := open(t, Options{FS: failing(mem, &on, tc.kinds...), WALPolicy: tc.policy, CheckpointBytes: -1, Logf: func(format string, args ...any) {
+				if strings.Contains(fmt.Sprintf(format, args...), "writes are refused until a restart") {
+					notes.Add(1)
+				}
+			}})
 			c := speak(t, srv)
 			for i := range 2000 { // in every stripe, so that some share that of the key that is lost
 				c.want(fmt.Sprintf("SET other%d v", i), ok)
@@ -73,6 +78,9 @@ func TestAfterALogErrorWritesAreRefusedAndReadsGoOn(t *testing.T) {
 			isIOError(t, c, "DEL other1")
 			isIOError(t, c, "GET k") // its newest value never reached the log
 			isIOError(t, c, "GET other2")
+			if n := notes.Load(); n != 1 {
+				t.Errorf("the failure was noted %d times, want once", n)
+			}
 			isIOError(t, c, "MGET other1 k")
 			isIOError(t, c, "EXISTS k")
 			for i := range 2000 {

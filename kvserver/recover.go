@@ -57,6 +57,7 @@ func (srv *Server) recover() (err error) {
 		}
 	}()
 	srv.db = newDB(store)
+	srv.db.logf = o.Logf
 	walDir := o.FS.PathJoin(o.Dir, walName)
 	if err := syncNewest(o.FS, walDir); err != nil {
 		return err
