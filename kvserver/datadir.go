@@ -141,14 +141,12 @@ func checkOurs(fs vfs.FS, dir string, mode storage.Mode) error {
 		}
 		return err
 	}
+	// What a start that was interrupted before it wrote FORMAT leaves behind, and what a file system puts into its root.
+	started := []string{lockName, pidName, pidName + tmpSuffix, formatName + tmpSuffix, "lost+found"}
+	if segments, err := segmentNames(fs, fs.PathJoin(dir, walName)); err == nil && len(segments) == 0 {
+		started = append(started, walName)
+	}
 	for _, name := range names {
-		// What a start that was interrupted before it wrote FORMAT leaves behind, and what a file system puts into its root.
-		started := []string{lockName, pidName, pidName + tmpSuffix, formatName + tmpSuffix, "lost+found"}
-		if name == walName {
-			if segments, err := segmentNames(fs, fs.PathJoin(dir, walName)); err == nil && len(segments) == 0 {
-				continue
-			}
-		}
 		if !slices.Contains(started, name) {
 			return fmt.Errorf("kvserver: directory %s is not empty and not a data directory (it holds %q but no %s); give another --dir", dir, name, formatName)
 		}

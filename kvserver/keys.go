@@ -158,29 +158,21 @@ func (o expireOptions) allows(end, at int64) bool {
 func ttlCommand(s *session, args [][]byte)  { s.ttl(args[1], 1000) }
 func pttlCommand(s *session, args [][]byte) { s.ttl(args[1], 1) }
 
-// ttl replies with the rest of a key's time: -1 for a key without an end, -2 for no key.
+// ttl replies with the rest of a key's time.
 func (s *session) ttl(key []byte, unit int64) {
-	_, found, ok := s.length(key)
-	if !ok {
-		return
-	}
-	s.looked(found)
-	end := s.db.stripe(key).end(key)
-	switch {
-	case !found:
-		s.integer(-2)
-	case end == 0:
-		s.integer(-1)
-	default:
-		s.integer((max(0, end-s.db.now()) + unit/2) / unit)
-	}
+	s.timed(key, func(end int64) int64 { return (max(0, end-s.db.now()) + unit/2) / unit })
 }
 
 func expiretimeCommand(s *session, args [][]byte)  { s.expiretime(args[1], 1000) }
 func pexpiretimeCommand(s *session, args [][]byte) { s.expiretime(args[1], 1) }
 
-// expiretime replies with the time at which a key ends: -1 for a key without an end, -2 for no key.
+// expiretime replies with the time at which a key ends.
 func (s *session) expiretime(key []byte, unit int64) {
+	s.timed(key, func(end int64) int64 { return (end + unit/2) / unit })
+}
+
+// timed replies with what say makes of the end of a key: -1 for a key without an end, -2 for no key.
+func (s *session) timed(key []byte, say func(end int64) int64) {
 	_, found, ok := s.length(key)
 	if !ok {
 		return
@@ -193,7 +185,7 @@ func (s *session) expiretime(key []byte, unit int64) {
 	case end == 0:
 		s.integer(-1)
 	default:
-		s.integer((end + unit/2) / unit)
+		s.integer(say(end))
 	}
 }
 

@@ -10,8 +10,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	hdr "github.com/HdrHistogram/hdrhistogram-go"
-
 	"kvmark/client"
 	"kvmark/client/load"
 	"kvmark/client/result"
@@ -380,27 +378,9 @@ func (r *run) count(cell *result.Cell, seconds float64) {
 		all.delivery.Merge(c.delivery)
 		all.turn.Merge(c.turn)
 	}
-	cell.LatencyUS, cell.Chat.TurnUS = latency(all.delivery), latency(all.turn)
+	cell.LatencyUS, cell.Chat.TurnUS = load.Latency(all.delivery), load.Latency(all.turn)
 	if b, err := all.delivery.EncodeV2(); err == nil && all.delivery.TotalCount() > 0 {
 		cell.Histogram = string(b)
-	}
-}
-
-// latency is a histogram of nanoseconds as microseconds.
-func latency(h *hdr.Histogram) (l result.Latency) {
-	n := h.TotalCount()
-	if n == 0 {
-		return l
-	}
-	quantile := func(q float64, least int64) *float64 {
-		if n < least {
-			return nil
-		}
-		return result.Number(float64(h.ValueAtPercentile(q)) / 1e3)
-	}
-	return result.Latency{
-		P50: quantile(50, 1), P90: quantile(90, 10), P99: quantile(99, 100), P999: quantile(99.9, 1000), Max: quantile(100, 1),
-		Min: result.Number(float64(h.Min()) / 1e3), Mean: result.Number(h.Mean() / 1e3),
 	}
 }
 

@@ -220,7 +220,7 @@ func (m *measurement) connect(ctx context.Context) error {
 			times.Merge(h)
 		}
 	}
-	m.cell.LatencyUS = latency(times)
+	m.cell.LatencyUS = load.Latency(times)
 	m.check("connected", count == m.connections, "%d of %d connections in %.3f s%s", count, m.connections, seconds, failure)
 	if count < m.connections {
 		return fmt.Errorf("%d of %d connections%s", count, m.connections, failure)
@@ -363,22 +363,4 @@ func (m *measurement) books(ctx context.Context, first load.Reading, total int64
 	}
 	m.check("completed", true, "%.3f s", m.cell.Seconds)
 	return nil
-}
-
-// latency is a histogram of nanoseconds as microseconds.
-func latency(h *hdr.Histogram) (l result.Latency) {
-	n := h.TotalCount()
-	if n == 0 {
-		return l
-	}
-	quantile := func(q float64, least int64) *float64 {
-		if n < least {
-			return nil
-		}
-		return result.Number(float64(h.ValueAtPercentile(q)) / 1e3)
-	}
-	return result.Latency{
-		P50: quantile(50, 1), P90: quantile(90, 10), P99: quantile(99, 100), P999: quantile(99.9, 1000), Max: quantile(100, 1),
-		Min: result.Number(float64(h.Min()) / 1e3), Mean: result.Number(h.Mean() / 1e3),
-	}
 }

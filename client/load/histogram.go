@@ -121,3 +121,21 @@ func (t *timing) merge(o timing) {
 		}
 	}
 }
+
+// Latency is a histogram of nanoseconds as a cell shows it, in microseconds; a percentile that too few values stand for is nil.
+func Latency(h *hdr.Histogram) (l result.Latency) {
+	n := h.TotalCount()
+	if n == 0 {
+		return l
+	}
+	quantile := func(q float64, least int64) *float64 {
+		if n < least {
+			return nil
+		}
+		return result.Number(float64(h.ValueAtPercentile(q)) / 1e3)
+	}
+	return result.Latency{
+		P50: quantile(50, 1), P90: quantile(90, 10), P99: quantile(99, 100), P999: quantile(99.9, 1000), Max: quantile(100, 1),
+		Min: result.Number(float64(h.Min()) / 1e3), Mean: result.Number(h.Mean() / 1e3),
+	}
+}

@@ -122,23 +122,7 @@ func host(c *cli.Context, format report.Format, cfg *load.Config, plan func() re
 	show.clear()
 	f.Env.After = result.CaptureLoad()
 	f.Finished = time.Now().UTC()
-	if err != nil && len(f.Cells) == 0 {
-		return err
-	}
-	if err != nil {
-		show.note("%v", err)
-	}
-	saveErr := f.Write(path)
-	if saveErr == nil {
-		show.note("result in %s", path)
-	}
-	if err := errors.Join(report.Write(c.App.Writer, f, format), saveErr); err != nil {
-		return err
-	}
-	if err != nil || !f.Valid() {
-		return exitError(exitInvalid)
-	}
-	return nil
+	return deliver(c, show, f, path, format, err)
 }
 
 func chatAction(c *cli.Context) error {

@@ -105,6 +105,11 @@ func measure(c *cli.Context, cfg load.Config, server, score string, format repor
 	f.Finished = time.Now().UTC()
 	f.Cells, f.Searches, f.Env.Server, f.Interrupted = out.Cells, out.Searches, out.Server, out.Interrupted
 	f.Warnings = f.FindWarnings()
+	return deliver(c, show, f, path, format, err)
+}
+
+// deliver saves and prints what has been measured; err says why that is not all.
+func deliver(c *cli.Context, show *display, f *result.File, path string, format report.Format, err error) error {
 	if err != nil && len(f.Cells) == 0 {
 		return err
 	}
