@@ -10,22 +10,17 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
-	"net"
 	"os"
-	"os/exec"
 	"os/signal"
-	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
-	"sync"
 	"syscall"
 	"text/tabwriter"
 	"time"
 
-	"kvmark/client"
 	"kvmark/client/compare"
 	"kvmark/client/workload"
+	"kvmark/cmd/internal/rig"
 )
 
 func main() {
@@ -40,16 +35,16 @@ func main() {
 
 // config is one comparison.
 type config struct {
-	kvserver  string
-	serverArg []string
-	servers   []string
-	base      string
-	rounds    int
-	slice     time.Duration
-	depth     int
-	workload  workload.Config
-	ops       []string
-	fsync     string
+	kvserver string
+	servers  []string
+	base     string
+	rounds   int
+	slice    time.Duration
+	depth    int
+	idle     int
+	workload workload.Config
+	ops      []string
+	fsync    string
 }
 
 func run(ctx context.Context, args []string, out io.Writer) error {
@@ -62,6 +57,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	fs.DurationVar(&c.slice, "slice", 2*time.Second, "length of a measurement")
 	fs.IntVar(&c.workload.Workers, "workers", 8, "connections")
 	fs.IntVar(&c.depth, "pipeline", 1, "requests in flight per connection")
+	fs.IntVar(&c.idle, "idle", 0, "connections beside them that are there and send nothing")
 	fs.IntVar(&c.workload.Keys, "keys", 100_000, "keys per connection")
 	ops := fs.String("ops", "ping,set,get", "comma separated: ping, set, get")
 	fs.StringVar(&c.fsync, "sync", "interval", "interval (everysec in Redis) or always")
@@ -87,7 +83,7 @@ func (c config) compare(ctx context.Context, out io.Writer) error {
 	var arms []*arm
 	defer func() {
 		for _, a := range arms {
-			a.stop()
+			_ = a.Stop()
 		}
 	}()
 	for _, name := range c.servers {
@@ -107,21 +103,21 @@ func (c config) compare(ctx context.Context, out io.Writer) error {
 			order.Shuffle(len(turn), func(i, j int) { turn[i], turn[j] = turn[j], turn[i] })
 			for _, a := range turn {
 				if err := a.measure(op, round, c.slice, c.depth); err != nil {
-					return fmt.Errorf("%s: %s: %w", a.name, op, err)
+					return fmt.Errorf("%s: %s: %w", a.Name, op, err)
 				}
 			}
 			fmt.Fprintf(os.Stderr, "%s: round %d of %d\n", op, round+1, c.rounds)
 		}
 	}
-	fmt.Fprintf(out, "%d workers, depth %d, %d rounds of %v, %d keys, log %s; medians, ratios to %s with 95 %% intervals\n",
-		c.workload.Workers, c.depth, c.rounds, c.slice, c.workload.Workers*c.workload.Keys, c.fsync, c.base)
+	fmt.Fprintf(out, "%d workers and %d idle connections, depth %d, %d rounds of %v, %d keys, log %s; medians, ratios to %s with 95 %% intervals\n",
+		c.workload.Workers, c.idle, c.depth, c.rounds, c.slice, c.workload.Workers*c.workload.Keys, c.fsync, c.base)
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(w, "op\tserver\tQPS\tratio\t95 %\tCPU us/op\tratio\t95 %\t")
 	base := arms[slices.Index(c.servers, c.base)]
 	for _, op := range c.ops {
 		for _, a := range arms {
 			m, b := a.samples[op], base.samples[op]
-			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t\n", op, a.name, median(m.qps, "%.0f"), ratio(b.qps, m.qps), median(m.cpu, "%.2f"), ratio(b.cpu, m.cpu))
+			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t\n", op, a.Name, median(m.qps, "%.0f"), ratio(b.qps, m.qps), median(m.cpu, "%.2f"), ratio(b.cpu, m.cpu))
 		}
 	}
 	return w.Flush()
@@ -146,261 +142,51 @@ func ratio(base, other []float64) string {
 	return fmt.Sprintf("%.3f\t%.3f..%.3f", e.Ratio.Float, e.Interval.Low, e.Interval.High)
 }
 
-// arm is one server and the workers that drive it.
+// arm is one server and what was measured of it, by operation.
 type arm struct {
-	name    string
-	cmd     *exec.Cmd
-	dir     string
-	control *client.Conn
-	workers []*worker
+	*rig.Server
 	samples map[string]*sample
 }
 
 type sample struct{ qps, cpu []float64 }
 
-type worker struct {
-	conn       *client.Conn
-	gen        *workload.Generator
-	key, value []byte
-	n          []int
-}
-
-func (c config) start(ctx context.Context, name string) (_ *arm, err error) {
-	a := &arm{name: name, samples: map[string]*sample{}}
+func (c config) start(ctx context.Context, name string) (*arm, error) {
+	s, err := rig.Start(ctx, rig.Spec{Name: name, Kvserver: c.kvserver, Sync: c.fsync})
+	if err != nil {
+		return nil, err
+	}
+	a := &arm{Server: s, samples: map[string]*sample{}}
 	for _, op := range c.ops {
 		a.samples[op] = &sample{}
 	}
-	defer func() {
-		if err != nil {
-			a.stop()
-		}
-	}()
-	if a.dir, err = os.MkdirTemp("", "versus-"); err != nil {
-		return nil, err
+	err = s.Connect(ctx, c.workload, c.idle)
+	if err == nil {
+		err = s.Fill(c.workload.Keys)
 	}
-	port, err := freePort()
 	if err != nil {
-		return nil, err
+		return nil, errors.Join(err, s.Stop())
 	}
-	addr := net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
-	a.cmd = c.command(name, a.dir, port)
-	log, err := os.Create(filepath.Join(a.dir, "output"))
-	if err != nil {
-		return nil, err
-	}
-	defer log.Close()
-	a.cmd.Stdout, a.cmd.Stderr = log, log
-	if err := a.cmd.Start(); err != nil {
-		a.cmd = nil
-		return nil, fmt.Errorf("start %s: %w", name, err)
-	}
-	dial := func() (*client.Conn, error) { return client.Dial(ctx, addr, client.Options{}) }
-	for until := time.Now().Add(10 * time.Second); ; time.Sleep(20 * time.Millisecond) {
-		if a.control, err = dial(); err == nil {
-			break
-		}
-		if time.Now().After(until) || ctx.Err() != nil {
-			text, _ := os.ReadFile(log.Name())
-			return nil, fmt.Errorf("%s does not serve: %w\n%s", name, err, text)
-		}
-	}
-	for i := range c.workload.Workers {
-		w := &worker{}
-		if w.gen, err = c.workload.New(i); err != nil {
-			return nil, err
-		}
-		if w.conn, err = dial(); err != nil {
-			return nil, err
-		}
-		a.workers = append(a.workers, w)
-	}
-	return a, a.fill(c.workload.Keys)
-}
-
-func (c config) command(name, dir string, port int) *exec.Cmd {
-	switch name {
-	case "redis", "valkey":
-		every := map[string]string{"interval": "everysec", "always": "always"}[c.fsync]
-		return exec.Command(name+"-server", "--bind", "127.0.0.1", "--port", strconv.Itoa(port), "--dir", dir, "--save", "",
-			"--appendonly", "yes", "--appendfsync", every, "--daemonize", "no")
-	}
-	parts := strings.Split(name, ":")
-	args := []string{"--mode", parts[0], "--dir", filepath.Join(dir, "data"), "--addr", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)), "--wal-sync", c.fsync}
-	for _, flag := range parts[1:] {
-		args = append(args, "--"+flag)
-	}
-	return exec.Command(c.kvserver, args...)
-}
-
-func freePort() (int, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return 0, err
-	}
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port, nil
-}
-
-// fill writes every key, so that each Get finds its value.
-func (a *arm) fill(keys int) error {
-	return a.together(func(w *worker) error {
-		for n := 0; n < keys; {
-			batch := min(64, keys-n)
-			for i := range batch {
-				w.queueSet(n + i)
-			}
-			if err := w.conn.Flush(); err != nil {
-				return err
-			}
-			for range batch {
-				if err := w.conn.ReceiveSet(); err != nil {
-					return err
-				}
-			}
-			n += batch
-		}
-		return nil
-	})
-}
-
-// together lets all workers do f and waits for them.
-func (a *arm) together(f func(*worker) error) error {
-	errs := make([]error, len(a.workers))
-	var running sync.WaitGroup
-	for i, w := range a.workers {
-		running.Go(func() { errs[i] = f(w) })
-	}
-	running.Wait()
-	return errors.Join(errs...)
-}
-
-func (w *worker) queueSet(n int) {
-	w.key = w.gen.AppendKey(w.key[:0], n)
-	w.value = w.gen.AppendValue(w.value[:0], n)
-	w.conn.QueueSet(w.key, w.value)
+	return a, nil
 }
 
 // measure drives the server for one slice. The first round only warms up.
 func (a *arm) measure(op string, round int, slice time.Duration, depth int) error {
-	before, err := a.cpu()
+	before, err := a.CPU()
 	if err != nil {
 		return err
 	}
-	counts := make([]int64, len(a.workers))
-	begin := time.Now()
-	end := begin.Add(slice)
-	for _, w := range a.workers {
-		if err := w.conn.SetDeadline(end.Add(20 * time.Second)); err != nil {
-			return err
-		}
-	}
-	var running sync.WaitGroup
-	errs := make([]error, len(a.workers))
-	for i, w := range a.workers {
-		running.Go(func() { counts[i], errs[i] = w.drive(op, depth, end) })
-	}
-	running.Wait()
-	took := time.Since(begin)
-	if err := errors.Join(errs...); err != nil {
-		return err
-	}
-	after, err := a.cpu()
+	ops, seconds, err := a.Drive(op, depth, slice)
 	if err != nil {
 		return err
 	}
-	var total int64
-	for _, n := range counts {
-		total += n
+	after, err := a.CPU()
+	if err != nil {
+		return err
 	}
-	if round > 0 && total > 0 {
+	if round > 0 && ops > 0 {
 		s := a.samples[op]
-		s.qps = append(s.qps, float64(total)/took.Seconds())
-		s.cpu = append(s.cpu, (after-before)*1e6/float64(total))
+		s.qps = append(s.qps, float64(ops)/seconds)
+		s.cpu = append(s.cpu, (after-before)*1e6/float64(ops))
 	}
 	return nil
-}
-
-func (w *worker) drive(op string, depth int, end time.Time) (count int64, err error) {
-	for time.Now().Before(end) {
-		w.n = w.n[:0]
-		for range depth {
-			switch op {
-			case "ping":
-				w.conn.QueuePing()
-			case "set":
-				w.queueSet(w.gen.Next(workload.Set))
-			case "get":
-				n := w.gen.Next(workload.Get)
-				w.key = w.gen.AppendKey(w.key[:0], n)
-				w.conn.QueueGet(w.key)
-				w.n = append(w.n, n)
-			default:
-				return 0, fmt.Errorf("unknown operation %q", op)
-			}
-		}
-		if err := w.conn.Flush(); err != nil {
-			return count, err
-		}
-		for i := range depth {
-			switch op {
-			case "ping":
-				err = w.conn.ReceivePing()
-			case "set":
-				err = w.conn.ReceiveSet()
-			case "get":
-				var value []byte
-				var found bool
-				value, found, err = w.conn.ReceiveGet()
-				if err == nil && (!found || !w.gen.Verify(value, w.n[i])) {
-					err = fmt.Errorf("wrong value or none: %.60q", value)
-				}
-			}
-			if err != nil {
-				return count, err
-			}
-			count++
-		}
-	}
-	return count, nil
-}
-
-// cpu is the processor time that the server has used, in seconds, from its own INFO.
-func (a *arm) cpu() (float64, error) {
-	r, err := a.control.Do("INFO")
-	if err != nil {
-		return 0, err
-	}
-	var sum float64
-	for line := range strings.Lines(string(r.Bytes)) {
-		for _, name := range []string{"used_cpu_user:", "used_cpu_sys:"} {
-			if text, ok := strings.CutPrefix(strings.TrimSpace(line), name); ok {
-				x, err := strconv.ParseFloat(text, 64)
-				if err != nil {
-					return 0, err
-				}
-				sum += x
-			}
-		}
-	}
-	return sum, nil
-}
-
-func (a *arm) stop() {
-	for _, w := range a.workers {
-		if w.conn != nil {
-			w.conn.Close()
-		}
-	}
-	if a.control != nil {
-		a.control.Close()
-	}
-	if a.cmd != nil {
-		_ = a.cmd.Process.Signal(syscall.SIGTERM)
-		ended := time.AfterFunc(10*time.Second, func() { _ = a.cmd.Process.Kill() })
-		_ = a.cmd.Wait()
-		ended.Stop()
-	}
-	if a.dir != "" {
-		os.RemoveAll(a.dir)
-	}
 }
