@@ -66,8 +66,8 @@ damage: ## every bit flipped and every length cut of recorded data directories
 	KVMARK_DAMAGE_STRIDE=1 CGO_ENABLED=0 $(GO) test -count=1 -timeout 90m -run EveryDamage -v ./kvserver
 
 .PHONY: profile
-profile: build ## where an operation's time goes: system calls, wake-ups, allocations (perf adds to it)
-	$(GO) run ./cmd/internal/profile
+profile: build ## where an operation's time goes, into kvserver/PROFILE.md (system calls and wake-ups need perf)
+	$(GO) run ./cmd/internal/profile -out kvserver/PROFILE.md
 
 .PHONY: versus
 versus: build ## drive kvserver and redis-server in interleaved rounds (VERSUSFLAGS=-h lists the options)

@@ -1,7 +1,8 @@
 // Command profile shows where the time of an operation goes: for every mode and way of moving bytes, at several depths and
-// numbers of connections, what one Set and one Get cost kvserver in processor time, system calls, context switches,
-// wake-ups of other threads, writes of the log, and allocations. It is for those who work on the server; `make profile`
-// runs it. System calls and wake-ups need the perf command and the permission to use it; without, they show as "-".
+// numbers of connections, what one Set and one Get cost kvserver in processor time, system calls by kind, context
+// switches, wake-ups of other threads, writes of the log, and allocations. It is for those who work on the server; `make
+// profile` runs it and keeps the table in kvserver/PROFILE.md. System calls and wake-ups need the perf command and the
+// permission to use it; without, they show as "-".
 package main
 
 import (
@@ -12,9 +13,12 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/exec"
 	"os/signal"
+	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -56,6 +60,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	ios := fs.String("io", "goroutine,loop", "comma separated")
 	depths := fs.String("depths", "1,16", "requests in flight per connection, comma separated")
 	connections := fs.String("connections", "8,64,1000", "comma separated")
+	file := fs.String("out", "", "write the table to this `file` instead of stdout")
 	if err := fs.Parse(args); err != nil {
 		return err
 	}
@@ -67,8 +72,10 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	if err != nil {
 		return fmt.Errorf("-connections: %w", err)
 	}
-	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(w, "mode\tio\tconns\tdepth\top\tQPS\tCPU us/op\tsyscalls/op\tswitches/op\twake-ups/op\tlog writes/op\tallocs/op\t")
+	var page bytes.Buffer
+	fmt.Fprintf(&page, heading, c.slice, c.keys, c.walSync, c.busy, runtime.Version(), runtime.NumCPU(), runtime.GOOS, runtime.GOARCH, time.Now().Format(time.DateOnly))
+	w := tabwriter.NewWriter(&page, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintln(w, "mode\tio\tconns\tdepth\top\tQPS\tuser us/op\tsystem us/op\tsyscalls/op\tread\twrite\tepoll\tfutex\tswitches/op\twake-ups/op\tlog writes/op\tallocs/op\t")
 	for _, mode := range strings.Split(*modes, ",") {
 		for _, path := range strings.Split(*ios, ",") {
 			for _, n := range conns {
@@ -79,8 +86,27 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 			}
 		}
 	}
-	return w.Flush()
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	page.WriteString("```\n")
+	if *file != "" {
+		return os.WriteFile(*file, page.Bytes(), 0o666)
+	}
+	_, err = page.WriteTo(out)
+	return err
 }
+
+// heading explains the table that follows it.
+const heading = `# Where an operation's time goes
+
+What one operation costs kvserver, measured from outside by a client on the same machine: slices of %v, %d keys of
+classic data, log %s, at most %d of the connections sending. user and system: processor time of the whole
+process. syscalls: all system calls, and of them those that read (read, recvfrom, pread64), write (write, writev, sendto,
+pwrite64), wait (epoll_wait, epoll_pwait) and wake or sleep (futex). wake-ups: of other threads, by this process's. QPS is the
+least steady of the columns. %s, %d cores, %s/%s, %s. Made by ` + "`make profile`" + `.
+
+` + "```text\n"
 
 func numbers(list string) (all []int, err error) {
 	for _, text := range strings.Split(list, ",") {
@@ -114,23 +140,28 @@ func (c *config) profile(ctx context.Context, out io.Writer, mode, path string, 
 			if err != nil {
 				return err
 			}
-			fmt.Fprintf(out, "%s\t%s\t%d\t%d\t%s\t%.0f\t%.2f\t%s\t%.3f\t%s\t%.3f\t%.2f\t\n", mode, path, connections, depth, op,
-				m.ops/m.seconds, m.cpu*1e6/m.ops, perOp(m.syscalls, m.ops), m.switches/m.ops, perOp(m.wakeUps, m.ops), m.writes/m.ops, m.allocs/m.ops)
+			fmt.Fprintf(out, "%s\t%s\t%d\t%d\t%s\t%.0f\t%.2f\t%.2f\t", mode, path, connections, depth, op, m.ops/m.seconds, m.user*1e6/m.ops, m.system*1e6/m.ops)
+			for _, kind := range []string{"all", "read", "write", "epoll", "futex"} {
+				fmt.Fprintf(out, "%s\t", m.perOp(kind))
+			}
+			fmt.Fprintf(out, "%.3f\t%s\t%.3f\t%.2f\t\n", m.switches/m.ops, m.perOp("wake-up"), m.writes/m.ops, m.allocs/m.ops)
 		}
 	}
 	return nil
 }
 
-func perOp(events, ops float64) string {
-	if events < 0 {
-		return "-"
-	}
-	return fmt.Sprintf("%.3f", events/ops)
+// measurement is what happened in the server in some seconds.
+type measurement struct {
+	ops, seconds, user, system, switches, writes, allocs float64
+
+	events map[string]float64 // by kind; nil: could not be counted
 }
 
-// measurement is what happened in the server in some seconds; what could not be counted is -1.
-type measurement struct {
-	ops, seconds, cpu, syscalls, switches, wakeUps, writes, allocs float64
+func (m measurement) perOp(kind string) string {
+	if m.events == nil {
+		return "-"
+	}
+	return fmt.Sprintf("%.3f", m.events[kind]/m.ops)
 }
 
 func measure(ctx context.Context, s *rig.Server, op string, depth int, slice time.Duration) (m measurement, err error) {
@@ -141,7 +172,7 @@ func measure(ctx context.Context, s *rig.Server, op string, depth int, slice tim
 	}
 	ops, seconds, err := s.Drive(op, depth, slice)
 	m.ops, m.seconds = float64(ops), seconds
-	m.syscalls, m.wakeUps = count()
+	m.events = count()
 	if err != nil {
 		return m, err
 	}
@@ -155,51 +186,60 @@ func measure(ctx context.Context, s *rig.Server, op string, depth int, slice tim
 		}
 		return sum
 	}
-	m.cpu = grown("used_cpu_user", "used_cpu_sys")
+	m.user, m.system = grown("used_cpu_user"), grown("used_cpu_sys")
 	m.switches = grown("voluntary_ctxt", "nonvoluntary_ctxt")
 	m.writes = grown("wal_writes")
 	m.allocs = grown("alloc_objects")
 	return m, nil
 }
 
-// The events that perf counts.
-const (
-	syscallEvent = "raw_syscalls:sys_enter"
-	wakeUpEvent  = "sched:sched_waking"
-)
+// eventKinds says what each event that perf counts is an event of.
+var eventKinds = map[string]string{
+	"raw_syscalls:sys_enter":         "all",
+	"syscalls:sys_enter_read":        "read",
+	"syscalls:sys_enter_recvfrom":    "read",
+	"syscalls:sys_enter_pread64":     "read",
+	"syscalls:sys_enter_write":       "write",
+	"syscalls:sys_enter_writev":      "write",
+	"syscalls:sys_enter_sendto":      "write",
+	"syscalls:sys_enter_pwrite64":    "write",
+	"syscalls:sys_enter_epoll_wait":  "epoll",
+	"syscalls:sys_enter_epoll_pwait": "epoll",
+	"syscalls:sys_enter_futex":       "futex",
+	"sched:sched_waking":             "wake-up",
+}
 
-// startCounting lets perf count events of the process's threads until the returned function is called.
-func startCounting(ctx context.Context, pid int) (stop func() (syscalls, wakeUps float64)) {
-	perf := exec.CommandContext(ctx, "perf", "stat", "-x", ",", "-e", syscallEvent+","+wakeUpEvent, "-p", strconv.Itoa(pid))
+// startCounting lets perf count events of the process's threads until the returned function is called, which returns
+// their numbers by kind, or nil where perf cannot count.
+func startCounting(ctx context.Context, pid int) (stop func() map[string]float64) {
+	events := strings.Join(slices.Sorted(maps.Keys(eventKinds)), ",")
+	perf := exec.CommandContext(ctx, "perf", "stat", "-x", ",", "-e", events, "-p", strconv.Itoa(pid))
 	var output bytes.Buffer
 	perf.Stderr = &output
 	perf.WaitDelay = time.Second
 	if err := perf.Start(); err != nil {
-		return func() (float64, float64) { return -1, -1 }
+		return func() map[string]float64 { return nil }
 	}
-	time.Sleep(200 * time.Millisecond) // until it has found all threads; nothing else tells
-	return func() (syscalls, wakeUps float64) {
+	time.Sleep(300 * time.Millisecond) // until it has found all threads; nothing else tells
+	return func() (counted map[string]float64) {
 		_ = perf.Process.Signal(os.Interrupt)
 		_ = perf.Wait()
-		syscalls, wakeUps = -1, -1
 		r := csv.NewReader(&output)
 		r.FieldsPerRecord, r.LazyQuotes = -1, true
 		rows, _ := r.ReadAll()
 		for _, row := range rows {
-			if len(row) < 3 {
+			if len(row) < 3 || eventKinds[row[2]] == "" {
 				continue
 			}
 			v, err := strconv.ParseFloat(row[0], 64)
 			if err != nil {
 				continue // <not supported>
 			}
-			switch row[2] {
-			case syscallEvent:
-				syscalls = v
-			case wakeUpEvent:
-				wakeUps = v
+			if counted == nil {
+				counted = map[string]float64{}
 			}
+			counted[eventKinds[row[2]]] += v
 		}
-		return syscalls, wakeUps
+		return counted
 	}
 }

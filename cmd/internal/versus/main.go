@@ -13,6 +13,7 @@ import (
 	"os"
 	"os/signal"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"text/tabwriter"
@@ -40,35 +41,33 @@ type config struct {
 	base     string
 	rounds   int
 	slice    time.Duration
-	depth    int
-	idle     int
-	workload workload.Config
+	load     load
 	ops      []string
 	fsync    string
 }
 
 func run(ctx context.Context, args []string, out io.Writer) error {
-	c := config{workload: workload.Config{Seed: 1}}
+	c := config{load: load{workload: workload.Config{Seed: 1}}}
 	fs := flag.NewFlagSet("versus", flag.ContinueOnError)
 	fs.StringVar(&c.kvserver, "kvserver", "bin/kvserver", "path of `kvserver`")
-	servers := fs.String("servers", "memory,redis", "comma separated: memory, serialize, file, lsm (kvserver), each as MODE or MODE:flag=value:..., and redis, valkey; the first is compared with the base")
+	servers := fs.String("servers", "memory,redis", "comma separated: memory, serialize, file, lsm (kvserver), each as MODE or MODE:flag=value:..., and redis, valkey; @workers=N, @idle=N, @pipeline=N, @keys=N behind a name are of that server alone")
 	fs.StringVar(&c.base, "base", "redis", "server that the others are divided by")
 	fs.IntVar(&c.rounds, "rounds", 20, "rounds, each with every server and operation once")
 	fs.DurationVar(&c.slice, "slice", 2*time.Second, "length of a measurement")
-	fs.IntVar(&c.workload.Workers, "workers", 8, "connections")
-	fs.IntVar(&c.depth, "pipeline", 1, "requests in flight per connection")
-	fs.IntVar(&c.idle, "idle", 0, "connections beside them that are there and send nothing")
-	fs.IntVar(&c.workload.Keys, "keys", 100_000, "keys per connection")
+	fs.IntVar(&c.load.workload.Workers, "workers", 8, "connections")
+	fs.IntVar(&c.load.depth, "pipeline", 1, "requests in flight per connection")
+	fs.IntVar(&c.load.idle, "idle", 0, "connections beside them that are there and send nothing")
+	fs.IntVar(&c.load.workload.Keys, "keys", 100_000, "keys per connection")
 	ops := fs.String("ops", "ping,set,get", "comma separated: ping, set, get")
 	fs.StringVar(&c.fsync, "sync", "interval", "interval (everysec in Redis) or always")
 	size := fs.String("value-size", "", "bytes, or MIN-MAX; empty: classic data")
-	fs.Float64Var(&c.workload.Compressibility, "compressibility", 0, "of the values, 0..1")
+	fs.Float64Var(&c.load.workload.Compressibility, "compressibility", 0, "of the values, 0..1")
 	if err := fs.Parse(args); err != nil {
 		return err
 	}
 	var err error
 	if *size != "" {
-		if c.workload.ValueSize, err = workload.ParseSize(*size); err != nil {
+		if c.load.workload.ValueSize, err = workload.ParseSize(*size); err != nil {
 			return err
 		}
 	}
@@ -94,7 +93,7 @@ func (c config) compare(ctx context.Context, out io.Writer) error {
 		arms = append(arms, a)
 	}
 	for _, op := range c.ops {
-		order := rand.New(rand.NewPCG(c.workload.Seed, 7))
+		order := rand.New(rand.NewPCG(c.load.workload.Seed, 7))
 		for round := range c.rounds {
 			if err := ctx.Err(); err != nil {
 				return err
@@ -102,22 +101,22 @@ func (c config) compare(ctx context.Context, out io.Writer) error {
 			turn := slices.Clone(arms)
 			order.Shuffle(len(turn), func(i, j int) { turn[i], turn[j] = turn[j], turn[i] })
 			for _, a := range turn {
-				if err := a.measure(op, round, c.slice, c.depth); err != nil {
-					return fmt.Errorf("%s: %s: %w", a.Name, op, err)
+				if err := a.measure(op, round, c.slice); err != nil {
+					return fmt.Errorf("%s: %s: %w", a.name, op, err)
 				}
 			}
 			fmt.Fprintf(os.Stderr, "%s: round %d of %d\n", op, round+1, c.rounds)
 		}
 	}
 	fmt.Fprintf(out, "%d workers and %d idle connections, depth %d, %d rounds of %v, %d keys, log %s; medians, ratios to %s with 95 %% intervals\n",
-		c.workload.Workers, c.idle, c.depth, c.rounds, c.slice, c.workload.Workers*c.workload.Keys, c.fsync, c.base)
+		c.load.workload.Workers, c.load.idle, c.load.depth, c.rounds, c.slice, c.load.workload.Workers*c.load.workload.Keys, c.fsync, c.base)
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(w, "op\tserver\tQPS\tratio\t95 %\tCPU us/op\tratio\t95 %\t")
 	base := arms[slices.Index(c.servers, c.base)]
 	for _, op := range c.ops {
 		for _, a := range arms {
 			m, b := a.samples[op], base.samples[op]
-			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t\n", op, a.Name, median(m.qps, "%.0f"), ratio(b.qps, m.qps), median(m.cpu, "%.2f"), ratio(b.cpu, m.cpu))
+			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t\n", op, a.name, median(m.qps, "%.0f"), ratio(b.qps, m.qps), median(m.cpu, "%.2f"), ratio(b.cpu, m.cpu))
 		}
 	}
 	return w.Flush()
@@ -142,26 +141,54 @@ func ratio(base, other []float64) string {
 	return fmt.Sprintf("%.3f\t%.3f..%.3f", e.Ratio.Float, e.Interval.Low, e.Interval.High)
 }
 
-// arm is one server and what was measured of it, by operation.
+// arm is one server, its load, and what was measured of it, by operation.
 type arm struct {
 	*rig.Server
+	name    string
+	load    load
 	samples map[string]*sample
+}
+
+// load is what may differ from server to server.
+type load struct {
+	workload workload.Config
+	idle     int
+	depth    int
+}
+
+// override changes one of its numbers.
+func (l *load) override(setting string) error {
+	name, text, _ := strings.Cut(setting, "=")
+	field := map[string]*int{"workers": &l.workload.Workers, "idle": &l.idle, "pipeline": &l.depth, "keys": &l.workload.Keys}[name]
+	n, err := strconv.Atoi(text)
+	if field == nil || err != nil || n < 0 {
+		return fmt.Errorf("@%s: want workers, idle, pipeline or keys = a number", setting)
+	}
+	*field = n
+	return nil
 }
 
 type sample struct{ qps, cpu []float64 }
 
 func (c config) start(ctx context.Context, name string) (*arm, error) {
-	s, err := rig.Start(ctx, rig.Spec{Name: name, Kvserver: c.kvserver, Sync: c.fsync})
+	settings := strings.Split(name, "@")
+	a := &arm{name: name, load: c.load, samples: map[string]*sample{}}
+	for _, setting := range settings[1:] {
+		if err := a.load.override(setting); err != nil {
+			return nil, err
+		}
+	}
+	s, err := rig.Start(ctx, rig.Spec{Name: settings[0], Kvserver: c.kvserver, Sync: c.fsync})
 	if err != nil {
 		return nil, err
 	}
-	a := &arm{Server: s, samples: map[string]*sample{}}
+	a.Server = s
 	for _, op := range c.ops {
 		a.samples[op] = &sample{}
 	}
-	err = s.Connect(ctx, c.workload, c.idle)
+	err = s.Connect(ctx, a.load.workload, a.load.idle)
 	if err == nil {
-		err = s.Fill(c.workload.Keys)
+		err = s.Fill(a.load.workload.Keys)
 	}
 	if err != nil {
 		return nil, errors.Join(err, s.Stop())
@@ -170,12 +197,12 @@ func (c config) start(ctx context.Context, name string) (*arm, error) {
 }
 
 // measure drives the server for one slice. The first round only warms up.
-func (a *arm) measure(op string, round int, slice time.Duration, depth int) error {
+func (a *arm) measure(op string, round int, slice time.Duration) error {
 	before, err := a.CPU()
 	if err != nil {
 		return err
 	}
-	ops, seconds, err := a.Drive(op, depth, slice)
+	ops, seconds, err := a.Drive(op, a.load.depth, slice)
 	if err != nil {
 		return err
 	}
