@@ -22,7 +22,7 @@ import (
 //
 // It is stored as it is when compressing does not make it shorter. Checkpoints
 // consist of buckets, so the format is part of the disk format and must not
-// change.
+// change. Kinds 6 and 7 go on otherwise after the raw length: see pieces.go.
 const (
 	kindRaw     = 0
 	kindDeflate = 1
@@ -66,8 +66,9 @@ type header struct {
 	payload []byte
 }
 
-// parse takes a bucket apart. The lengths are checked against max only: what
-// they promise is checked when it is decoded.
+// parse takes a bucket apart; of one in pieces, what it has in common with the
+// others. The lengths are checked against max only: what they promise is checked
+// when it is decoded.
 func parse(b []byte, maxRaw int) (header, error) {
 	if len(b) == 0 {
 		return header{}, nil
@@ -88,6 +89,10 @@ func parse(b []byte, maxRaw int) (header, error) {
 		return header{}, fmt.Errorf("%w: %d entries in %d bytes, more than %d bytes are impossible", errDamaged, entries, raw, maxRaw)
 	}
 	h.entries, h.raw = int(entries), int(raw)
+	if isPieces(b) {
+		h.payload = rest
+		return h, nil
+	}
 	h.crc = binary.LittleEndian.Uint32(rest)
 	h.payload = rest[crc32.Size:]
 	return h, nil
@@ -97,15 +102,21 @@ func parse(b []byte, maxRaw int) (header, error) {
 type coder struct {
 	kind   byte // of codec
 	codec  codec.Codec
-	others [kindS2 + 1]codec.Codec // by kind: what a checkpoint may bring
-	crc    *crc32.Table
+	pieces *codec.Pieces
+	// inPieces says that buckets are made in pieces where that pays.
+	inPieces bool
+	others   [kindS2 + 1]codec.Codec // by kind: what a checkpoint may bring
+	crc      *crc32.Table
 }
 
 func newCoder(name string, level int) (coder, error) {
 	if name == "" {
 		name = codec.Default
 	}
-	c := coder{kind: kindOf(name), crc: crc32.MakeTable(crc32.Castagnoli)}
+	c := coder{
+		kind: kindOf(name), crc: crc32.MakeTable(crc32.Castagnoli),
+		pieces: codec.NewPieces(), inPieces: name == "deflate" && level <= 1,
+	}
 	for _, n := range codec.Names() {
 		l := 0
 		if n == name {
@@ -123,16 +134,25 @@ func newCoder(name string, level int) (coder, error) {
 }
 
 // encode returns a bucket of raw pairs, in a string because nobody may change
-// it: readers decode it while it is being replaced. tmp is a buffer to use; it
-// is returned, perhaps grown.
-func (c *coder) encode(raw []byte, entries int, tmp []byte) (bucket string, buf []byte, err error) {
+// it: readers decode it while it is being replaced.
+func (c *coder) encode(raw []byte, entries int, sc *scratch) (bucket string, err error) {
 	if entries == 0 {
-		return "", tmp, nil
+		return "", nil
 	}
 	if len(raw) > maxRaw {
-		return "", tmp, fmt.Errorf("%d bytes in one bucket, at most %d are possible", len(raw), maxRaw)
+		return "", fmt.Errorf("%d bytes in one bucket, at most %d are possible", len(raw), maxRaw)
 	}
-	tmp = slices.Grow(tmp[:0], maxHeader)
+	tmp := slices.Grow(sc.tmp[:0], maxHeader)
+	defer func() { sc.tmp = tmp }()
+	if c.inPieces && entries > 1 && len(raw) >= piecesFrom && len(raw) <= codec.MaxPieces {
+		if tmp, err = c.encodePieces(tmp, raw, entries, sc); err != nil {
+			return "", err
+		}
+		if len(tmp) < len(raw) {
+			return string(tmp), nil
+		}
+		tmp = tmp[:0]
+	}
 	tmp = append(tmp, c.kind)
 	tmp = binary.AppendUvarint(tmp, uint64(entries))
 	tmp = binary.AppendUvarint(tmp, uint64(len(raw)))
@@ -140,19 +160,22 @@ func (c *coder) encode(raw []byte, entries int, tmp []byte) (bucket string, buf 
 	front := len(tmp)
 	if c.kind != kindRaw {
 		if tmp, err = c.codec.Encode(tmp, raw); err != nil {
-			return "", tmp, err
+			return "", err
 		}
 	}
 	if c.kind == kindRaw || len(tmp)-front >= len(raw) {
 		tmp[0] = kindRaw
 		tmp = append(tmp[:front], raw...)
 	}
-	return string(tmp), tmp, nil
+	return string(tmp), nil
 }
 
 // decode appends the pairs of a bucket to dst. They are exactly what was
 // encoded: anything else is an error.
 func (c *coder) decode(dst, bucket []byte, maxRaw int) (raw []byte, entries int, err error) {
+	if isPieces(bucket) {
+		return c.decodePieces(dst, bucket, maxRaw)
+	}
 	h, err := parse(bucket, maxRaw)
 	if err != nil {
 		return dst, 0, err

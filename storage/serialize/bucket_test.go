@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/cespare/xxhash/v2"
+
 	"kvmark/storage/pair"
 	"kvmark/storage/serialize/codec"
 )
@@ -27,10 +29,13 @@ func TestEveryBitFlipIsFound(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			raw := pairs(8)
-			b, _, err := c.encode(raw, 8, nil)
+			raw := pairs(7)
+			b, err := c.encode(raw, 7, new(scratch))
 			if err != nil {
 				t.Fatal(err)
+			}
+			if isPieces([]byte(b)) {
+				t.Fatalf("a bucket of %d bytes is in pieces", len(raw))
 			}
 			if name != "none" && b[0] == kindRaw {
 				t.Fatalf("a compressible bucket of %d bytes was not compressed", len(raw))
@@ -52,13 +57,76 @@ func TestEveryBitFlipIsFound(t *testing.T) {
 	}
 }
 
+// bigPairs are so many that their bucket is in pieces.
+func bigPairs(n int) []byte {
+	var raw []byte
+	for i := range n {
+		raw = pair.Append(raw, fmt.Appendf(nil, "key %d", i), bytes.Repeat(fmt.Appendf(nil, "<%d> repeats itself ", i*i*7919), 30))
+	}
+	return raw
+}
+
+// TestEveryBitFlipInPiecesIsFound flips every bit of a bucket in pieces, as it is in memory and as it is in a checkpoint:
+// every entry is found as it was or there is an error.
+func TestEveryBitFlipInPiecesIsFound(t *testing.T) {
+	c, err := newCoder("deflate", 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const n = 5
+	raw := bigPairs(n)
+	inMemory, err := c.encode(raw, n, new(scratch))
+	if err != nil {
+		t.Fatal(err)
+	}
+	portable, err := c.portable(nil, []byte(inMemory))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, b := range [][]byte{[]byte(inMemory), portable} {
+		if !isPieces(b) {
+			t.Fatalf("a bucket of %d bytes is not in pieces", len(raw))
+		}
+		if got, entries, err := c.decode(nil, b, maxRaw); err != nil || entries != n || !bytes.Equal(got, raw) {
+			t.Fatalf("kind %d: %d entries of %d bytes, %v", b[0], entries, len(got), err)
+		}
+		for bit := range 8 * len(b) {
+			bad := bytes.Clone(b)
+			bad[bit/8] ^= 1 << (bit % 8)
+			if got, _, err := c.decode(nil, bad, maxRaw); err == nil && !bytes.Equal(got, raw) {
+				t.Errorf("kind %d, bit %d: wrong bytes without an error", b[0], bit)
+			}
+			if !isPieces(bad) {
+				continue
+			}
+			f, err := c.parsePieces(bad, maxRaw)
+			if err != nil {
+				continue
+			}
+			for rest := raw; len(rest) > 0; {
+				var k, v []byte
+				k, v, rest, _ = pair.Next(rest)
+				_, _, it, err := c.find(nil, &f, tagOf(xxhash.Sum64(k)), k, bit%2 == 0)
+				if err == nil && (it.at == n || !bytes.Equal(it.value, v)) {
+					t.Errorf("kind %d, bit %d: %q has another value or is not there", b[0], bit, k)
+				}
+			}
+		}
+		for cut := 1; cut < len(b); cut++ {
+			if _, _, err := c.decode(nil, b[:cut], maxRaw); err == nil {
+				t.Errorf("kind %d cut to %d of %d bytes: no error", b[0], cut, len(b))
+			}
+		}
+	}
+}
+
 func TestWhatDoesNotShrinkIsStoredAsItIs(t *testing.T) {
 	c, err := newCoder("deflate", 9)
 	if err != nil {
 		t.Fatal(err)
 	}
 	raw := pair.Append(nil, []byte("k"), []byte("v"))
-	b, _, err := c.encode(raw, 1, nil)
+	b, err := c.encode(raw, 1, new(scratch))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -135,12 +203,20 @@ func FuzzDecodeBucket(f *testing.F) {
 		if err != nil {
 			f.Fatal(err)
 		}
-		for _, n := range []int{1, 8} {
-			b, _, err := c.encode(pairs(n), n, nil)
+		for _, n := range []int{1, 5} {
+			b, err := c.encode(pairs(n), n, new(scratch))
 			if err != nil {
 				f.Fatal(err)
 			}
 			f.Add([]byte(b))
+			if b, err = c.encode(bigPairs(n), n, new(scratch)); err != nil {
+				f.Fatal(err)
+			}
+			portable, err := c.portable(nil, []byte(b))
+			if err != nil {
+				f.Fatal(err)
+			}
+			f.Add(portable)
 		}
 	}
 	f.Add([]byte{1, 1, 0xff, 0xff, 0xff, 0xff, 0x0f, 0, 0, 0, 0})
@@ -154,10 +230,10 @@ func FuzzDecodeBucket(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if len(raw) > most || cap(raw) > 2*most {
+		if len(raw) > most || cap(raw) > 4*most {
 			t.Fatalf("%d bytes with room for %d out of %d, at most %d are allowed", len(raw), cap(raw), len(b), most)
 		}
-		again, _, err := c.encode(raw, n, nil)
+		again, err := c.encode(raw, n, new(scratch))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -1,15 +1,27 @@
 // Package serialize is the storage mode that keeps entries in memory in small
-// buckets, serialized together and compressed. It trades CPU for memory: every
-// Get decodes a bucket, every Set encodes one again. How many entries share a
-// bucket decides both what it costs and what it gains.
+// buckets, serialized together and compressed. It trades CPU for memory: a Get
+// decodes a bucket, a Set encodes one again. How many entries share a bucket
+// decides both what it costs and what it gains.
+//
+// With deflate at level 1, the default, a bucket of more than a few short
+// entries is in pieces (see pieces.go): a Get decodes two entries of it, a Set
+// two and encodes one, and a key that is not there is mostly known from the
+// bucket's front. Nothing is kept uncompressed for that. The other way to make
+// Sets cheap, to let a few of them gather uncompressed beside each bucket, does
+// not go together with small buckets: keys are hit at random, so to encode a
+// bucket for every T-th Set only, (T-1)/2 entries of each must wait on average.
+// With 8 entries of 512 bytes a bucket that is 6 % of the size of the raw
+// entries for T=2, 19 % for T=4 and 31 % for T=6, and only with that many would
+// Sets be as fast as they are in pieces, and Gets would be no faster.
 //
 // Readers never wait for compression: a bucket is immutable, and replacing it
 // is one assignment. A Set allocates the new bucket's bytes and nothing else,
 // but for what zip needs (see package codec) and a split now and then.
 //
-// Measured with 1,000,000 entries of 36 and 60 bytes of the classic data, deflate,
-// 8 entries a bucket (2026-11-30, go1.26.8, linux/amd64, BenchmarkBytesPerKey):
-// 31 bytes of heap an entry, of which 24 are in buckets and 6 find them.
+// Heap bytes an entry with deflate and 8 entries a bucket (2026-11-30, go1.26.8,
+// linux/amd64, BenchmarkOps, 200,000 entries), memory mode beside it: classic
+// data, keys of 36 and values of 60 bytes, 40 and 120; JSON-like values of 512
+// bytes that shrink to 0.42 with deflate, 254 and 600.
 //
 // Keys are placed by xxhash, which is the same in every process, so that a
 // checkpoint's buckets go back as they are. It is not keyed: somebody who
@@ -69,6 +81,9 @@ type scratch struct {
 	raw  []byte // a decoded bucket
 	next []byte // what becomes of it
 	tmp  []byte // the encoded bucket
+
+	pieces []byte // of it
+	ends   []int  // of the pairs in raw, then of their pieces
 }
 
 // New returns an empty store.
@@ -94,7 +109,7 @@ func New(o Options) (*Store, error) {
 func (s *Store) borrow() *scratch { return s.scratch.Get().(*scratch) }
 
 func (s *Store) giveBack(sc *scratch) {
-	if cap(sc.raw)+cap(sc.next)+cap(sc.tmp) <= keepScratch {
+	if cap(sc.raw)+cap(sc.next)+cap(sc.tmp)+cap(sc.pieces)+8*cap(sc.ends) <= keepScratch {
 		s.scratch.Put(sc)
 	}
 }
@@ -126,6 +141,18 @@ func bucketError(shard int, path uint64, depth int, err error) error {
 func (s *Store) lookup(key []byte, sc *scratch) (value []byte, ok bool, err error) {
 	i, path := s.place(key)
 	bucket, depth := s.shards[i].bucket(path)
+	if isPieces(bytesOf(bucket)) {
+		f, err := s.coder.parsePieces(bytesOf(bucket), maxRaw)
+		if err != nil {
+			return nil, false, bucketError(i, path, depth, err)
+		}
+		var it found
+		sc.raw, _, it, err = s.coder.find(sc.raw[:0], &f, tagOf(path), key, false)
+		if err != nil {
+			return nil, false, bucketError(i, path, depth, err)
+		}
+		return it.value, it.at < f.entries, nil
+	}
 	sc.raw, _, err = s.decode(sc.raw[:0], bucket, i, path, depth)
 	if err != nil {
 		return nil, false, err
@@ -195,6 +222,12 @@ func (s *Store) put(es []entry) (others []entry, err error) {
 	}
 	es, others = es[:mine], es[mine:]
 
+	if len(es) == 1 && isPieces(bytesOf(old)) {
+		done, err := s.putPiece(sh, at, depth, es[0], sc)
+		if done || err != nil {
+			return others, err
+		}
+	}
 	var n int
 	if sc.raw, n, err = s.decode(sc.raw[:0], old, first.shard, first.path, depth); err != nil {
 		return others, err
@@ -232,6 +265,38 @@ func (s *Store) put(es []entry) (others []entry, err error) {
 	return others, nil
 }
 
+// putPiece stores an entry in a bucket in pieces, if that can be done without
+// making the bucket anew. REQUIRES: write of the shard held.
+func (s *Store) putPiece(sh *shard, at *slot, depth int, e entry, sc *scratch) (done bool, err error) {
+	f, err := s.coder.parsePieces(bytesOf(at.bucket), maxRaw)
+	if err != nil {
+		return false, bucketError(e.shard, e.path, depth, err)
+	}
+	var first int
+	var it found
+	if sc.raw, first, it, err = s.coder.find(sc.raw[:0], &f, tagOf(e.path), e.key, true); err != nil {
+		return false, bucketError(e.shard, e.path, depth, err)
+	}
+	by := size{valueBytes: int64(len(e.value))}
+	if it.at < f.entries {
+		by.valueBytes -= int64(len(it.value))
+	} else {
+		if f.entries >= s.split && depth < pathBits {
+			return false, nil
+		}
+		by.entries, by.keyBytes = 1, int64(len(e.key))
+	}
+	sc.next = pair.Append(sc.next[:0], e.key, e.value)
+	var ok bool
+	if sc.tmp, ok = s.coder.splice(sc.tmp[:0], &f, it.at, it.size, tagOf(e.path), sc.raw[:first], sc.next, sc); !ok {
+		return false, nil
+	}
+	by.rawBytes = int64(len(sc.next) - it.size)
+	by.storedBytes = int64(len(sc.tmp) - len(at.bucket))
+	sh.replace(at, slot{bucket: string(sc.tmp)}, by)
+	return true, nil
+}
+
 func contains(es []entry, key []byte) bool {
 	for i := range es {
 		if bytes.Equal(es[i].key, key) {
@@ -244,9 +309,7 @@ func contains(es []entry, key []byte) bool {
 // build makes a bucket of pairs, or a node with several when they are too many.
 func (s *Store) build(pairs []byte, n, depth int, sc *scratch) (slot, size, error) {
 	if (n <= s.split && (n <= 1 || len(pairs) <= splitBytes)) || depth == pathBits {
-		var b string
-		var err error
-		b, sc.tmp, err = s.coder.encode(pairs, n, sc.tmp)
+		b, err := s.coder.encode(pairs, n, sc)
 		return slot{bucket: b}, sizeOf(b), err
 	}
 	var half [2]*scratch
@@ -306,6 +369,15 @@ func (s *Store) Delete(key []byte) (bool, error) {
 		way[depth+1] = &way[depth].node.child[pathBit(path, depth)]
 	}
 	old := way[depth].bucket
+	if isPieces(bytesOf(old)) {
+		f, err := s.coder.parsePieces(bytesOf(old), maxRaw)
+		if err != nil {
+			return false, bucketError(i, path, depth, err)
+		}
+		if !f.hasTag(tagOf(path)) {
+			return false, nil
+		}
+	}
 	var n int
 	var err error
 	if sc.raw, n, err = s.decode(sc.raw[:0], old, i, path, depth); err != nil {
@@ -351,8 +423,7 @@ func (s *Store) Delete(key []byte) (bool, error) {
 		by.nodes--
 		depth--
 	}
-	b, tmp, err := s.coder.encode(sc.next, n, sc.tmp)
-	sc.tmp = tmp
+	b, err := s.coder.encode(sc.next, n, sc)
 	if err != nil {
 		return false, bucketError(i, path, depth, err)
 	}
@@ -447,14 +518,19 @@ func (s *Store) Keys(shard int, fn func(key []byte) error) error {
 // A bucket that is merged meanwhile may bring entries again, never older ones.
 func (s *Store) Checkpoint(emit func(rec []byte) error) (committed func() error, err error) {
 	rec := make([]byte, 0, 2*recordBytes)
+	var out []byte
 	for shard := range s.shards {
-		err := s.buckets(shard, func(bucket string, _ uint64, _ int) error {
-			rec = binary.AppendUvarint(rec, uint64(len(bucket)))
-			rec = append(rec, bucket...)
+		err := s.buckets(shard, func(bucket string, path uint64, depth int) error {
+			var err error
+			if out, err = s.coder.portable(out[:0], bytesOf(bucket)); err != nil {
+				return bucketError(shard, path, depth, err)
+			}
+			rec = binary.AppendUvarint(rec, uint64(len(out)))
+			rec = append(rec, out...)
 			if len(rec) < recordBytes {
 				return nil
 			}
-			err := emit(rec)
+			err = emit(rec)
 			rec = rec[:0]
 			return err
 		})
@@ -485,6 +561,9 @@ func (s *Store) Restore(rec []byte) error {
 			return fail(fmt.Errorf("%w: length of a bucket", errDamaged))
 		}
 		bucket := rest[w : w+int(n)]
+		if n > 0 && bucket[0] == kindInMemory {
+			return fail(fmt.Errorf("%w: a bucket without its head", errDamaged))
+		}
 		rest = rest[w+int(n):]
 		var err error
 		if sc.raw, _, err = s.coder.decode(sc.raw[:0], bucket, maxRaw); err != nil {

@@ -59,7 +59,8 @@ func ourPackages(t *testing.T) []pkg {
 var layers = map[string][]string{
 	"kvmark/cmd/kvserver":            {"kvmark/kvserver", "kvmark/wal", "kvmark/storage"},
 	"kvmark/cmd/kvmark":              {"kvmark/client"},
-	"kvmark/cmd/internal":            {"kvmark/client"},
+	"kvmark/cmd/internal":            {"kvmark/client", "kvmark/cmd/internal/rig"},
+	"kvmark/cmd/internal/rig":        {"kvmark/client"},
 	"kvmark/kvserver":                {"kvmark/wal", "kvmark/storage", "kvmark/kvserver/resp", "kvmark/kvserver/stats"},
 	"kvmark/kvserver/resp":           {},
 	"kvmark/kvserver/stats":          {},

@@ -1,6 +1,7 @@
 // Package codec compresses and decompresses blocks of bytes under one
 // append-style interface, with the encoders and decoders kept for reuse. It is
-// for the serialize mode, which compresses a bucket on every Set.
+// for the serialize mode, which compresses on every Set. [Pieces] is DEFLATE for
+// blocks of which a part is wanted at a time.
 //
 // What a call allocates once warm, besides growing dst: nothing, but for zip
 // with about 20 objects each way, which is the price of an archive's directory.

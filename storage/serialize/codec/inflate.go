@@ -138,6 +138,7 @@ const (
 	errCodes     = inflateError("lengths of codes that no code has")
 	errCode      = inflateError("bits that are no code")
 	errDistance  = inflateError("distance to before the start")
+	errPadding   = inflateError("something where nothing should be")
 )
 
 // refill makes acc hold at least 56 bits, or all that there are.
@@ -351,7 +352,7 @@ func (f *inflater) compressed(out []byte, literals, distances []code) ([]byte, e
 	acc, n, in := f.acc, f.n, f.in
 	buf, at := out[:cap(out)], len(out)
 	for {
-		// As refill. It is good for three literals, or for a literal and a length with its distance, of 15+48 bits, less 7.
+		// As refill. It is good for six literals of the first table, or for a length with its distance, which are 48 bits.
 		if len(in) >= 8 {
 			acc |= binary.LittleEndian.Uint64(in) << (n & 63)
 			in = in[(63-n)/8:]
@@ -364,12 +365,15 @@ func (f *inflater) compressed(out []byte, literals, distances []code) ([]byte, e
 			}
 		}
 		c := literals[acc&(1<<literalRoot-1)]
-		for c&kindMask == isLiteral && n >= 48+literalRoot-1 && at < len(buf) {
+		for c&kindMask == isLiteral && n >= literalRoot && at < len(buf) {
 			acc >>= c & 15
 			n -= uint(c & 15)
 			buf[at] = byte(c >> 16)
 			at++
 			c = literals[acc&(1<<literalRoot-1)]
+		}
+		if n < 48 && len(in) > 0 {
+			continue
 		}
 		if c&kindMask == isOther && c>>16 != 0 {
 			c = second(literals, c, acc)
