@@ -50,8 +50,9 @@ type Conn struct {
 	conn   net.Conn
 	parser resp.ReplyParser
 
-	out        []byte // requests not yet sent
-	in         []byte // in[start:end] has arrived and is not yet parsed; the last reply aliases what is before it
+	exchange   *exchange // nil: there is none for this kind
+	out        []byte    // requests not yet sent
+	in         []byte    // in[start:end] has arrived and is not yet parsed; the last reply aliases what is before it
 	start, end int
 }
 
@@ -70,7 +71,7 @@ func Dial(ctx context.Context, addr string, o Options) (*Conn, error) {
 	var d net.Dialer
 	conn, err := d.DialContext(ctx, "tcp", addr)
 	if err != nil {
-		return nil, fmt.Errorf("client: %w", err) // names the address
+		return nil, fmt.Errorf("client: connect to %s: %w", addr, explain(err))
 	}
 	c := New(conn, addr, o.MaxReply)
 	// A cancelled context wakes a blocked sign-in by moving its deadline.
@@ -91,7 +92,7 @@ func Dial(ctx context.Context, addr string, o Options) (*Conn, error) {
 
 // New returns a connection over one that is there. addr is what errors call it; for maxReply see [Options].
 func New(conn net.Conn, addr string, maxReply int) *Conn {
-	c := &Conn{addr: addr, conn: conn, in: make([]byte, readBuffer)}
+	c := &Conn{addr: addr, conn: conn, exchange: newExchange(conn), in: make([]byte, readBuffer)}
 	c.parser.Limits.MaxBulk = maxReply
 	return c
 }
@@ -136,7 +137,7 @@ func (c *Conn) Close() error { return c.conn.Close() }
 // Do sends one command and returns its reply, which is valid until the next call. An error reply is a [ServerError].
 func (c *Conn) Do(args ...string) (resp.Reply, error) {
 	c.Queue(args...)
-	if err := c.Flush(); err != nil {
+	if err := c.Ask(); err != nil {
 		return resp.Reply{}, err
 	}
 	return c.Receive()
@@ -145,7 +146,7 @@ func (c *Conn) Do(args ...string) (resp.Reply, error) {
 // Set stores value under key.
 func (c *Conn) Set(key, value []byte) error {
 	c.QueueSet(key, value)
-	if err := c.Flush(); err != nil {
+	if err := c.Ask(); err != nil {
 		return err
 	}
 	return c.ReceiveSet()
@@ -154,13 +155,13 @@ func (c *Conn) Set(key, value []byte) error {
 // Get returns the value of key, valid until the next call, and whether there is one.
 func (c *Conn) Get(key []byte) (value []byte, found bool, err error) {
 	c.QueueGet(key)
-	if err := c.Flush(); err != nil {
+	if err := c.Ask(); err != nil {
 		return nil, false, err
 	}
 	return c.ReceiveGet()
 }
 
-// Queue, QueueSet and QueueGet add a request to the batch that Flush sends with one write. Each request is then due one
+// Queue, QueueSet and QueueGet add a request to the batch that Ask or Flush sends with one write. Each request is then due one
 // Receive, ReceiveSet or ReceiveGet, in order.
 func (c *Conn) Queue(args ...string) { c.out = resp.AppendCommand(c.out, args...) }
 
@@ -179,6 +180,30 @@ func (c *Conn) QueueGet(key []byte) {
 
 // QueuePing adds a PING to the batch; its reply is due a ReceivePing.
 func (c *Conn) QueuePing() { c.out = append(c.out, "*1\r\n$4\r\nPING\r\n"...) }
+
+// Ask sends the batch as Flush does, and may wait until the first of its replies begins to arrive, which is cheaper where
+// it is read next: a batch without a reply, such as that of CLIENT REPLY OFF, is for Flush.
+func (c *Conn) Ask() error {
+	if len(c.out) == 0 || c.start < c.end { // no reply, or those to what was sent before
+		return c.Flush()
+	}
+	c.room()
+	sent, n, err := c.exchange.do(c.out, c.in[c.end:])
+	c.end += n
+	if err != nil {
+		what := "read"
+		if sent < len(c.out) {
+			what = "write"
+		}
+		c.out = c.out[:0]
+		return c.broken(what, err)
+	}
+	c.out = c.out[:copy(c.out, c.out[sent:])]
+	if len(c.out) == 0 {
+		return nil
+	}
+	return c.Flush()
+}
 
 // Flush sends the batch. The batch must be small enough for the server to take it in without its replies being read
 // meanwhile: a few hundred ordinary requests.
@@ -252,10 +277,21 @@ func describe(r resp.Reply) string {
 	return fmt.Sprintf("%c%.40q", r.Kind, r.Bytes)
 }
 
-// read gets more bytes behind in[start:end], making room first: by moving them to the front or, for a reply that is
-// larger than the buffer, by a larger buffer. It grows by doubling and only as bytes arrive, so a length that a server
-// declares but does not send costs nothing.
+// read gets more bytes behind in[start:end].
 func (c *Conn) read() error {
+	c.room()
+	n, err := c.conn.Read(c.in[c.end:])
+	c.end += n
+	if n > 0 {
+		return nil
+	}
+	return err
+}
+
+// room makes some behind in[start:end]: by moving that to the front or, for a reply that is larger than the buffer, by a
+// larger buffer. It grows by doubling and only as bytes arrive, so a length that a server declares but does not send
+// costs nothing.
+func (c *Conn) room() {
 	switch {
 	case c.start == c.end:
 		c.start, c.end = 0, 0
@@ -268,12 +304,6 @@ func (c *Conn) read() error {
 	case c.end == len(c.in):
 		c.in = append(c.in, make([]byte, len(c.in))...)
 	}
-	n, err := c.conn.Read(c.in[c.end:])
-	c.end += n
-	if n > 0 {
-		return nil
-	}
-	return err
 }
 
 func (c *Conn) broken(what string, err error) error {

@@ -191,7 +191,7 @@ func TestCloseWakesABlockedCall(t *testing.T) {
 }
 
 func TestDialSignsInBeforeAnythingElse(t *testing.T) {
-	var got []string
+	got := make(chan string, 10)
 	addr := serve(t, func(c net.Conn) {
 		var p resp.Parser
 		var in []byte
@@ -207,7 +207,7 @@ func TestDialSignsInBeforeAnythingElse(t *testing.T) {
 				if err != nil || n == 0 {
 					break
 				}
-				got = append(got, string(bytes.Join(args, []byte(" "))))
+				got <- string(bytes.Join(args, []byte(" ")))
 				io.WriteString(c, "+OK\r\n")
 				in = in[n:]
 			}
@@ -217,8 +217,10 @@ func TestDialSignsInBeforeAnythingElse(t *testing.T) {
 	if err := c.Set([]byte("k"), []byte("v")); err != nil {
 		t.Fatal(err)
 	}
-	if want := "AUTH s3 cret|CLIENT SETNAME worker-1|SET k v"; strings.Join(got, "|") != want {
-		t.Errorf("sent %q, want %q", got, want)
+	for _, want := range []string{"AUTH s3 cret", "CLIENT SETNAME worker-1", "SET k v"} {
+		if sent := <-got; sent != want {
+			t.Errorf("sent %q, want %q", sent, want)
+		}
 	}
 }
 
@@ -372,5 +374,88 @@ func TestAgainstRedis(t *testing.T) {
 	}
 	if _, err := Dial(t.Context(), addr, Options{Password: "wrong"}); !errors.As(err, new(*ServerError)) {
 		t.Errorf("error %v, want the server's refusal", err)
+	}
+}
+
+// A batch that does not fit into the socket at once goes out while the server takes it in, and what came for it is all there.
+func TestABatchLargerThanTheSocketIsSentWhole(t *testing.T) {
+	for _, size := range []int{100, 30_000, 60_000, 300_000} {
+		value := bytes.Repeat([]byte("v"), size)
+		got := make(chan []byte, 1)
+		addr := serve(t, func(c net.Conn) {
+			c.(*net.TCPConn).SetReadBuffer(4 << 10)
+			var p resp.Parser
+			var in []byte
+			chunk := make([]byte, 1000)
+			for {
+				k, err := c.Read(chunk)
+				if err != nil {
+					return
+				}
+				in = append(in, chunk[:k]...)
+				if args, n, err := p.Next(in); err == nil && n > 0 {
+					got <- bytes.Clone(args[2])
+					io.WriteString(c, "+OK\r\n")
+				}
+			}
+		})
+		c := dial(t, addr, Options{})
+		c.conn.(*net.TCPConn).SetWriteBuffer(4 << 10)
+		if err := c.Set([]byte("k"), value); err != nil {
+			t.Fatalf("%d bytes: %v", size, err)
+		}
+		if v := <-got; !bytes.Equal(v, value) {
+			t.Errorf("%d bytes arrive of %d", len(v), size)
+		}
+		c.Close()
+	}
+}
+
+// What a server says before it is asked, such as that it has no room, is read as the reply.
+func TestWhatIsThereBeforeTheRequestIsRead(t *testing.T) {
+	said := make(chan struct{})
+	addr := serve(t, func(c net.Conn) {
+		io.WriteString(c, "-ERR max number of clients reached\r\n")
+		close(said)
+	})
+	c := dial(t, addr, Options{})
+	<-said
+	var refused *ServerError
+	if err := c.Set([]byte("k"), []byte("v")); !errors.As(err, &refused) || !strings.Contains(refused.Text, "max number") {
+		t.Errorf("error %v, want the server's", err)
+	}
+}
+
+func TestAnEmptyBatchWaitsForNothing(t *testing.T) {
+	addr := serve(t, func(c net.Conn) { io.Copy(io.Discard, c) })
+	if err := dial(t, addr, Options{}).Ask(); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestAskWithRepliesStillDueSendsAndDoesNotWait(t *testing.T) {
+	addr := serve(t, func(c net.Conn) {
+		buf := make([]byte, 4096)
+		c.Read(buf)
+		io.WriteString(c, "+OK\r\n+OK\r\n") // to both, before the second is asked
+		for n := 0; n < len("*1\r\n$4\r\nPING\r\n"); {
+			k, err := c.Read(buf)
+			if err != nil {
+				return
+			}
+			n += k
+		}
+		io.Copy(io.Discard, c)
+	})
+	c := dial(t, addr, Options{})
+	if err := c.Set([]byte("k"), []byte("v")); err != nil {
+		t.Fatal(err)
+	}
+	c.QueuePing()
+	if err := c.Ask(); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.ReceiveSet(); err != nil {
+		t.Fatal(err)
 	}
 }

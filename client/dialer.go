@@ -67,7 +67,7 @@ func explain(err error) error {
 			"connections just ended rest for a minute: use fewer connections, several addresses of the server, or a wider net.ipv4.ip_local_port_range", err}
 	case errors.Is(err, syscall.EMFILE):
 		sys = &SystemLimitError{"this process is out of file descriptors: its limit is " + descriptorWords() +
-			": raise it (ulimit -n, LimitNOFILE=), or share the connections among processes (--clients)", err}
+			": raise it (ulimit -n, LimitNOFILE=), or open fewer connections in each process", err}
 	case errors.Is(err, syscall.ENFILE):
 		sys = &SystemLimitError{"the whole system is out of file descriptors: raise fs.file-max", err}
 	case errors.Is(err, syscall.ECONNREFUSED):
@@ -97,8 +97,8 @@ func cause(err error) error {
 }
 
 // EnsureDescriptors raises this process's limit where it is too low for so many connections, or reports, before any is
-// opened, that it may not.
-func EnsureDescriptors(connections int) error {
+// opened, that it may not. instead is what else can be done then.
+func EnsureDescriptors(connections int, instead string) error {
 	need := uint64(connections) + ownDescriptors
 	limit, ok := descriptorLimit()
 	if !ok || need <= limit {
@@ -109,7 +109,7 @@ func EnsureDescriptors(connections int) error {
 		return nil
 	}
 	return &SystemLimitError{fmt.Sprintf("%d connections need %d file descriptors, and the limit of this process is %d, which it may not raise (%v): "+
-		"raise it (ulimit -Hn, LimitNOFILE=), or share the connections among processes (--clients)", connections, need, limit, cause(err)), syscall.EMFILE}
+		"raise it (ulimit -Hn, LimitNOFILE=), or %s", connections, need, limit, cause(err), instead), syscall.EMFILE}
 }
 
 // ownDescriptors is what a process needs beside its connections: streams, the poller, files, a child's pipes.

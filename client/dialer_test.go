@@ -19,7 +19,7 @@ func TestLimitsOfTheSystemAreExplained(t *testing.T) {
 		limit bool
 	}{
 		{syscall.EADDRNOTAVAIL, []string{"cannot assign", "no free local port", "ip_local_port_range"}, true},
-		{syscall.EMFILE, []string{"too many open files", "its limit is", "ulimit -n", "--clients"}, true},
+		{syscall.EMFILE, []string{"too many open files", "its limit is", "ulimit -n", "fewer connections"}, true},
 		{syscall.ENFILE, []string{"fs.file-max"}, true},
 		{syscall.ECONNREFUSED, []string{"no server listens there"}, false},
 		{syscall.EHOSTUNREACH, nil, false},
@@ -41,11 +41,11 @@ func TestTooFewDescriptorsAreNoticedBeforeTheyAreGone(t *testing.T) {
 	if !ok {
 		t.Skip("this system does not tell")
 	}
-	if err := EnsureDescriptors(int(limit) - ownDescriptors); err != nil {
+	if err := EnsureDescriptors(int(limit)-ownDescriptors, ""); err != nil {
 		t.Errorf("as many as there are: %v", err)
 	}
 	// More than any system allows.
-	err := EnsureDescriptors(1 << 40)
+	err := EnsureDescriptors(1<<40, "use fewer")
 	if err == nil || !errors.Is(err, syscall.EMFILE) || !strings.Contains(err.Error(), "file descriptors, and the limit of this process is") {
 		t.Errorf("got %v", err)
 	}

@@ -194,7 +194,7 @@ func (w *worker) exchange(p *phase, begin, free time.Duration) (now time.Duratio
 			}
 		}
 	}
-	err = w.conn.Flush()
+	err = w.conn.Ask()
 	counted, answered := 0, 0
 	for i := 0; i < len(w.batch) && err == nil; i++ {
 		var ok bool
@@ -358,7 +358,7 @@ func (w *worker) fill(stop <-chan struct{}, patience time.Duration, filled *atom
 		if err := w.conn.SetDeadline(time.Now().Add(patience)); err != nil {
 			return err
 		}
-		if err := w.conn.Flush(); err != nil {
+		if err := w.conn.Ask(); err != nil {
 			return err
 		}
 		for _, q := range w.batch {

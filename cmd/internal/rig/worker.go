@@ -141,7 +141,7 @@ func (w *Worker) batch(op string, depth int) error {
 }
 
 func (w *Worker) receive(op string, depth int) error {
-	if err := w.conn.Flush(); err != nil {
+	if err := w.conn.Ask(); err != nil {
 		return err
 	}
 	for i := range depth {
