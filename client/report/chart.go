@@ -13,6 +13,8 @@ type chart struct {
 	Lines    []curve
 	LogY     bool
 	Ticks    []tick // of the x axis; nil: its ends
+	Mark     *tick  // a place on the x axis to point at; nil: none
+	Dots     bool   // each point is a measurement of its own
 }
 
 type curve struct {
@@ -87,8 +89,20 @@ func (c chart) svg() template.HTML {
 	if ticks == nil {
 		ticks = []tick{{left, shortNumber(left)}, {right, shortNumber(right) + " " + c.X}}
 	}
-	for _, t := range ticks {
-		fmt.Fprintf(&s, `<text x="%.1f" y="%d" text-anchor="middle">%s</text>`, x(t.x), chartHeight-7, template.HTMLEscapeString(t.name))
+	for i, t := range ticks {
+		anchor := "middle"
+		if i == len(ticks)-1 { // or it would be cut off
+			anchor = "end"
+		}
+		fmt.Fprintf(&s, `<text x="%.1f" y="%d" text-anchor="%s">%s</text>`, x(t.x), chartHeight-7, anchor, template.HTMLEscapeString(t.name))
+	}
+	if c.Mark != nil {
+		anchor, dx := "start", 4
+		if c.Mark.x > (left+right)/2 {
+			anchor, dx = "end", -4
+		}
+		fmt.Fprintf(&s, `<path d="M%.1f %dV%d" stroke="#b00020" stroke-dasharray="4 3"/><text x="%.1f" y="%d" text-anchor="%s" fill="#b00020">%s</text>`,
+			x(c.Mark.x), marginTop, marginTop+plotHeight, x(c.Mark.x)+float64(dx), marginTop+plotHeight-6, anchor, template.HTMLEscapeString(c.Mark.name))
 	}
 	for i, l := range c.Lines {
 		s.WriteString(`<polyline fill="none" stroke-width="1.5" stroke="` + colour(i) + `" points="`)
@@ -96,10 +110,17 @@ func (c chart) svg() template.HTML {
 			fmt.Fprintf(&s, "%.1f,%.1f ", x(p.x), y(p.y))
 		}
 		s.WriteString(`"/>`)
-		if l.name != "" {
-			fmt.Fprintf(&s, `<text x="%d" y="%d" fill="%s">%s</text>`, marginLeft+8, marginTop+14+13*i, colour(i), template.HTMLEscapeString(l.name))
+		for _, p := range l.points {
+			if c.Dots {
+				fmt.Fprintf(&s, `<circle cx="%.1f" cy="%.1f" r="2.5" fill="%s"/>`, x(p.x), y(p.y), colour(i))
+			}
 		}
 	}
+	s.WriteString(`<text x="` + fmt.Sprint(chartWidth-marginRight) + `" y="13" text-anchor="end">`)
+	for i, l := range c.Lines {
+		fmt.Fprintf(&s, `<tspan dx="8" fill="%s">%s</tspan>`, colour(i), template.HTMLEscapeString(l.name))
+	}
+	s.WriteString("</text>")
 	return template.HTML(s.String() + "</svg>")
 }
 

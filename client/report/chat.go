@@ -28,11 +28,7 @@ func writeChat(out io.Writer, f *result.File) error {
 	if f.Interrupted {
 		fmt.Fprintln(w, "INTERRUPTED: what follows is what there is")
 	}
-	all := groups(f)
-	ladder := len(f.Cells) > 0 && strings.Contains(f.Plan.Extra["rooms"], "..")
-	if ladder {
-		all = []group{{cells: f.Cells}}
-	}
+	all, ladder := chatGroups(f)
 	for _, g := range all {
 		fmt.Fprintln(w)
 		if g.config != "" {
@@ -60,6 +56,14 @@ func writeChat(out io.Writer, f *result.File) error {
 		}
 	}
 	return w.Flush()
+}
+
+// chatGroups are the configurations; of a ladder of ever more rooms, all of it is one.
+func chatGroups(f *result.File) (all []group, ladder bool) {
+	if len(f.Cells) > 0 && strings.Contains(f.Plan.Extra["rooms"], "..") {
+		return []group{{cells: f.Cells}}, true
+	}
+	return groups(f), false
 }
 
 // system is what VolanoMark printed of Java and the system, of Go.

@@ -17,43 +17,65 @@ const kneeShare = 0.95
 // writeConns writes a row for each point, and names the best one, and of each sweep with an offered rate the knee.
 func writeConns(out io.Writer, f *result.File) error {
 	w := bufio.NewWriter(out)
-	s, h, p := f.Env.Server, f.Env.Host, f.Plan.Extra
-	fmt.Fprintf(w, "%s, %s %s, %d cores; %s\n", plain(cmp.Or(f.Plan.Target, "kvserver")), plain(cmp.Or(s.Version, "version unknown")), plain(s.Go), h.CPUs, h.CPU)
-	fmt.Fprintf(w, "messages of %s bytes on each connection in turn, no replies; %s s after %s s of warm-up; %s client process(es); at most %s connections a second\n",
-		p["message_size"], trim(f.Plan.DurationSeconds), trim(f.Plan.WarmupSeconds), p["clients"], p["connect_rate"])
-	interval := p["interval"]
-	if interval != "" {
-		fmt.Fprintf(w, "a round over all connections, then a pause of %s, as in the original test: more connections are also more messages,\n"+
-			"so that this sweep cannot tell what connections cost; use --rate for that\n", interval)
+	for _, line := range connsIntro(f) {
+		fmt.Fprintln(w, line)
 	}
 	if f.Interrupted {
 		fmt.Fprintln(w, "INTERRUPTED: what follows is what there is")
 	}
 	all := groups(f)
-	rows := [][]string{{"connections", "rate", "offered/s", "sent/s", "received/s", "min..max", "received/offered", "server CPUs", "CPU us/message",
-		"KB/connection", "connect p50 us", "p99 us", "connects/s"}}
+	rows := [][]string{connsColumns()}
 	for _, g := range all {
 		rows = append(rows, g.connsRow())
 	}
 	fmt.Fprintln(w)
 	writeGrid(w, rows)
 	for _, g := range all {
-		for _, c := range g.cells {
-			for _, check := range c.Checks {
-				if !check.Pass {
-					fmt.Fprintf(w, "  INVALID %s, repeat %d: %s: %s\n", g.config, c.Repeat, check.Name, plain(check.Detail))
-				}
-			}
+		for _, line := range g.connsFailures() {
+			fmt.Fprintf(w, "  %s\n", line)
 		}
 	}
 	fmt.Fprintln(w)
-	for _, line := range findings(all, interval != "") {
+	for _, line := range findings(all, f.Plan.Extra["interval"] != "") {
 		fmt.Fprintln(w, line)
 	}
 	if len(all) == 0 {
 		fmt.Fprintln(w, "nothing was measured")
 	}
 	return w.Flush()
+}
+
+// connsIntro says what ran.
+func connsIntro(f *result.File) []string {
+	s, h, p := f.Env.Server, f.Env.Host, f.Plan.Extra
+	lines := []string{
+		fmt.Sprintf("%s, %s %s, %d cores; %s", plain(cmp.Or(f.Plan.Target, "kvserver")), plain(cmp.Or(s.Version, "version unknown")), plain(s.Go), h.CPUs, h.CPU),
+		fmt.Sprintf("messages of %s bytes on each connection in turn, no replies; %s s after %s s of warm-up; %s client process(es); at most %s connections a second",
+			p["message_size"], trim(f.Plan.DurationSeconds), trim(f.Plan.WarmupSeconds), p["clients"], p["connect_rate"]),
+	}
+	if interval := p["interval"]; interval != "" {
+		lines = append(lines, fmt.Sprintf("a round over all connections, then a pause of %s, as in the original test: more connections are also more messages,", interval),
+			"so that this sweep cannot tell what connections cost; use --rate for that")
+	}
+	return lines
+}
+
+func connsColumns() []string {
+	return []string{
+		"connections", "rate", "offered/s", "sent/s", "received/s", "min..max", "received/offered", "server CPUs", "CPU us/message",
+		"KB/connection", "connect p50 us", "p99 us", "connects/s",
+	}
+}
+
+func (g group) connsFailures() (lines []string) {
+	for _, c := range g.cells {
+		for _, check := range c.Checks {
+			if !check.Pass {
+				lines = append(lines, fmt.Sprintf("INVALID %s, repeat %d: %s: %s", g.config, c.Repeat, check.Name, plain(check.Detail)))
+			}
+		}
+	}
+	return lines
 }
 
 func connsOf(c result.Cell) result.Conns {
@@ -70,7 +92,9 @@ func (g group) conns(number func(result.Conns) *float64) *float64 {
 func (g group) received() *float64 {
 	return g.conns(func(c result.Conns) *float64 { return c.Received })
 }
+
 func (g group) offered() *float64 { return g.conns(func(c result.Conns) *float64 { return c.Offered }) }
+
 func (g group) share() *float64 {
 	return g.conns(func(c result.Conns) *float64 { return c.ReceivedShare })
 }
@@ -93,8 +117,7 @@ func (g group) connsRow() []string {
 	}
 }
 
-// findings names the best point, and the knees: the first point of a sweep at which the server received less than it was
-// offered. Sweeps are along connections for each rate, and along rates for each number of connections.
+// findings names the best point, and the knee of each sweep.
 func findings(all []group, interval bool) []string {
 	var lines []string
 	var best *group
@@ -106,41 +129,77 @@ func findings(all []group, interval bool) []string {
 	if best != nil {
 		lines = append(lines, fmt.Sprintf("best: %s messages/s received, with %s", count(best.received()), point(*best)))
 	}
-	rates, numbers := map[string][]group{}, map[int][]group{}
+	for _, s := range sweeps(all, interval) {
+		if s.offered {
+			lines = append(lines, s.finding())
+		}
+	}
+	return lines
+}
+
+// sweep is points that differ in one thing: connections for each rate, or rates for each number of connections.
+type sweep struct {
+	words, axis string // such as "of connections at 500 messages/s", along "connections"
+	points      []group
+	along       func(group) float64
+	offered     bool // or as much as can be
+}
+
+func (g group) connections() float64 { return float64(connsOf(g.cells[0]).Connections) }
+
+// sweeps are those with an offer first, in order.
+func sweeps(all []group, interval bool) (list []sweep) {
+	rates, numbers, most := map[string][]group{}, map[int][]group{}, map[string][]group{}
 	for _, g := range all {
-		if g.offered() == nil || g.share() == nil {
-			continue
+		rate := g.cells[0].Config["rate"]
+		switch {
+		case g.share() == nil:
+		case g.offered() == nil:
+			most[rate] = append(most[rate], g)
+		default:
+			rates[rate] = append(rates[rate], g)
+			numbers[int(g.connections())] = append(numbers[int(g.connections())], g)
 		}
-		c := g.cells[0]
-		rates[c.Config["rate"]] = append(rates[c.Config["rate"]], g)
-		numbers[connsOf(c).Connections] = append(numbers[connsOf(c).Connections], g)
 	}
-	knee := func(words string, sweep []group, along func(group) float64) {
-		slices.SortStableFunc(sweep, func(a, b group) int { return cmp.Compare(along(a), along(b)) })
-		for _, g := range sweep {
-			if *g.share() < kneeShare {
-				lines = append(lines, fmt.Sprintf("knee %s: %s, received/offered %.3f < %.2f", words, point(g), *g.share(), kneeShare))
-				return
-			}
-		}
-		lines = append(lines, fmt.Sprintf("knee %s: none up to %s", words, point(sweep[len(sweep)-1])))
+	add := func(words, axis string, points []group, along func(group) float64, offered bool) {
+		slices.SortStableFunc(points, func(a, b group) int { return cmp.Compare(along(a), along(b)) })
+		list = append(list, sweep{words, axis, points, along, offered})
 	}
-	connections := func(g group) float64 { return float64(connsOf(g.cells[0]).Connections) }
 	for _, rate := range slices.Sorted(maps.Keys(rates)) {
 		if len(rates[rate]) > 1 || len(numbers) == 1 && len(rates) == 1 {
 			words := "of connections at " + rate + " messages/s"
 			if interval {
 				words = "of connections, a message on each " + rate
 			}
-			knee(words, rates[rate], connections)
+			add(words, "connections", rates[rate], group.connections, true)
 		}
 	}
 	for _, n := range slices.Sorted(maps.Keys(numbers)) {
 		if len(numbers[n]) > 1 {
-			knee(fmt.Sprintf("of the rate with %d connections", n), numbers[n], func(g group) float64 { return *g.offered() })
+			add(fmt.Sprintf("of the rate with %d connections", n), "offered/s", numbers[n], func(g group) float64 { return *g.offered() }, true)
 		}
 	}
-	return lines
+	for _, rate := range slices.Sorted(maps.Keys(most)) {
+		add("of connections at saturation", "connections", most[rate], group.connections, false)
+	}
+	return list
+}
+
+// knee is the first point at which the server received less than it was offered; nil: none.
+func (s sweep) knee() *group {
+	for i, g := range s.points {
+		if s.offered && *g.share() < kneeShare {
+			return &s.points[i]
+		}
+	}
+	return nil
+}
+
+func (s sweep) finding() string {
+	if g := s.knee(); g != nil {
+		return fmt.Sprintf("knee %s: %s, received/offered %.3f < %.2f", s.words, point(*g), *g.share(), kneeShare)
+	}
+	return fmt.Sprintf("knee %s: none up to %s", s.words, point(s.points[len(s.points)-1]))
 }
 
 func point(g group) string {

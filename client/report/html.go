@@ -16,7 +16,14 @@ import (
 func WriteHTML(w io.Writer, files ...*result.File) error {
 	var pages []page
 	for _, f := range files {
-		pages = append(pages, newPage(f))
+		switch f.Command {
+		case "chat":
+			pages = append(pages, chatPage(f))
+		case "conns":
+			pages = append(pages, connsPage(f))
+		default:
+			pages = append(pages, newPage(f))
+		}
 	}
 	return document.Execute(w, pages)
 }
@@ -25,15 +32,17 @@ type page struct {
 	Started     string
 	Interrupted bool
 	Ran, Ending []string
-	Columns     []string
+	Facts       [][2]string // name and value
 	Sections    []*htmlSection
 	Bars        template.HTML
 }
 
-// htmlSection is a mode.
+// htmlSection is a mode, or what stands for one.
 type htmlSection struct {
 	Heading, Storage string
+	Columns          []string
 	Rows             []htmlRow
+	Facts            [][2]string
 }
 
 type htmlRow struct {
@@ -44,15 +53,13 @@ type htmlRow struct {
 }
 
 func newPage(f *result.File) page {
-	p := page{Interrupted: f.Interrupted, Ran: ran(f), Ending: ending(f), Columns: append([]string{"op"}, columns[1:]...)}
-	if !f.Started.IsZero() {
-		p.Started = f.Started.UTC().Format("2006-01-02 15:04:05 UTC")
-	}
+	p := startPage(f)
+	p.Ran = ran(f)
 	var bars []bar
 	for _, g := range groups(f) {
 		h := g.heading(f.Plan)
 		if n := len(p.Sections); n == 0 || p.Sections[n-1].Heading != h {
-			p.Sections = append(p.Sections, &htmlSection{Heading: h})
+			p.Sections = append(p.Sections, &htmlSection{Heading: h, Columns: append([]string{"op"}, columns[1:]...)})
 		}
 		s := p.Sections[len(p.Sections)-1]
 		s.Storage = storage(g.mode, g.cells[len(g.cells)-1], f.Plan, f.Env.Host)
@@ -68,7 +75,16 @@ func newPage(f *result.File) page {
 			bars = append(bars, bar{strings.TrimSpace(g.mode + " " + opName(g.op) + " " + g.config), *x})
 		}
 	}
-	p.Bars = barChart(bars)
+	p.Bars = barChart("QPS", bars)
+	return p
+}
+
+// startPage is what all pages have.
+func startPage(f *result.File) page {
+	p := page{Interrupted: f.Interrupted, Ending: ending(f)}
+	if !f.Started.IsZero() {
+		p.Started = f.Started.UTC().Format("2006-01-02 15:04:05 UTC")
+	}
 	return p
 }
 
@@ -126,21 +142,22 @@ var document = template.Must(template.New("report").Parse(`<!DOCTYPE html>
 <style>
 body{font:15px/1.45 system-ui,sans-serif;max-width:76em;margin:2em auto;padding:0 1em;color:#222;background:#fff}
 h1{font-size:1.5em}h2{font-size:1.15em;margin-top:2em;border-top:1px solid #ddd;padding-top:1em}
-.scroll{overflow-x:auto}table{border-collapse:collapse}td,th{padding:.2em .7em;text-align:right;white-space:nowrap;border-bottom:1px solid #eee}
-td:first-child,th:first-child{text-align:left}.note{text-align:left;white-space:normal;color:#555;font-size:.92em}
+.scroll{overflow-x:auto}table{border-collapse:collapse;font-size:13px}td,th{padding:.2em .55em;text-align:right;white-space:nowrap;border-bottom:1px solid #eee}
+th{white-space:normal;vertical-align:bottom}td:first-child,th:first-child{text-align:left}.facts{margin:.8em 0}.facts td{text-align:left!important;white-space:normal;border:0;padding:.1em .55em}.facts td:first-child{color:#666}.note{text-align:left;white-space:normal;color:#555;font-size:.92em}
 .bad{color:#b00020;font-weight:600}svg{margin:.5em 1em .5em 0;font:11px system-ui,sans-serif}
 </style></head><body>
-{{range .}}<h1>kvmark {{.Started}}</h1>
-{{range .Ran}}<p>{{.}}</p>
+{{define "facts"}}{{with .}}<table class="facts">{{range .}}<tr><td>{{index . 0}}</td><td>{{index . 1}}</td></tr>{{end}}</table>
+{{end}}{{end}}{{range .}}<h1>kvmark {{.Started}}</h1>
+{{template "facts" .Facts}}{{range .Ran}}<p>{{.}}</p>
 {{end}}{{if .Interrupted}}<p class="bad">INTERRUPTED: what follows is what there is</p>
 {{end}}{{.Bars}}
-{{$columns := .Columns}}{{range .Sections}}<h2>{{.Heading}}</h2>
-<div class="scroll"><table><tr>{{range $columns}}<th>{{.}}</th>{{end}}</tr>
+{{range .Sections}}{{$columns := .Columns}}{{with .Heading}}<h2>{{.}}</h2>
+{{end}}<div class="scroll"><table><tr>{{range $columns}}<th>{{.}}</th>{{end}}</tr>
 {{range .Rows}}<tr>{{range .Cells}}<td>{{.}}</td>{{end}}</tr>
 {{$valid := .Valid}}{{range $i, $n := .Notes}}<tr><td class="note{{if and (eq $i 0) (not $valid)}} bad{{end}}" colspan="{{len $columns}}">{{$n}}</td></tr>
 {{end}}{{end}}</table></div>
 {{with .Storage}}<p>{{.}}</p>
-{{end}}{{range .Rows}}{{range .Charts}}{{.}}
+{{end}}{{template "facts" .Facts}}{{range .Rows}}{{range .Charts}}{{.}}
 {{end}}{{end}}{{end}}{{range .Ending}}<p>{{.}}</p>
 {{end}}{{end}}</body></html>
 `))
@@ -150,8 +167,8 @@ type bar struct {
 	value float64
 }
 
-// barChart compares the groups' QPS.
-func barChart(bars []bar) template.HTML {
+// barChart compares one number of things.
+func barChart(what string, bars []bar) template.HTML {
 	if len(bars) == 0 {
 		return ""
 	}
@@ -161,8 +178,10 @@ func barChart(bars []bar) template.HTML {
 	}
 	var s strings.Builder
 	const height, left, width = 20, 260, 420
-	fmt.Fprintf(&s, `<svg width="%d" height="%d" role="img" aria-label="QPS">`, left+width+90, height*len(bars)+4)
+	fmt.Fprintf(&s, `<svg width="%d" height="%d" role="img" aria-label="%s"><text x="%d" y="13" font-weight="600">%[3]s</text>`,
+		left+width+90, height*(len(bars)+1)+4, template.HTMLEscapeString(what), left)
 	for i, b := range bars {
+		i++ // below the title
 		long := 0.0
 		if most > 0 {
 			long = b.value / most * width

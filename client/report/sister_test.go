@@ -132,8 +132,10 @@ func TestSisterTables(t *testing.T) {
 func TestThePublishedTablesOfVolanoMark(t *testing.T) {
 	for i, want := range [][]string{
 		{"9394 messages per second", "8970 messages per second", "p = 0.151: the difference is not significant", "p = 0.029: the difference is significant"},
-		{"9335 messages per second", "9011 messages per second", "p = 0.087: the difference is not significant", "p = 0.029: the difference is significant",
-			"a rate of 8663 is given, but 400000 messages in 46.813 s are 8545 a second"},
+		{
+			"9335 messages per second", "9011 messages per second", "p = 0.087: the difference is not significant", "p = 0.029: the difference is significant",
+			"a rate of 8663 is given, but 400000 messages in 46.813 s are 8545 a second",
+		},
 	} {
 		f, err := result.Read(fmt.Sprintf("../../testdata/volano-mustang-tiger-%d.json", i+1))
 		if err != nil {
@@ -169,5 +171,44 @@ func TestScoresOfOldReports(t *testing.T) {
 		if got, words := score(tt.runs, tt.rule); got != tt.want || !strings.Contains(words, tt.words) {
 			t.Errorf("%s of %v is %v %q, want %v %q", tt.rule, tt.runs, got, words, tt.want, tt.words)
 		}
+	}
+}
+
+func TestSisterPages(t *testing.T) {
+	short := chatFile()
+	short.Cells = short.Cells[:1]
+	short.Warnings = []result.Warning{{Code: "steal", Detail: "5 % was stolen"}}
+	for _, tt := range []struct {
+		name       string
+		file       *result.File
+		want, lack []string
+	}{
+		{"conns", connsFile(), []string{
+			"received/offered", "by connections at 40000 messages/s", "knee: 1k", "by connections at saturation", ">received<", ">offered<",
+			"INVALID connections=1000 rate=40000, repeat 2: books_commands", "knee of connections at 40000 messages/s: 1000 connections",
+		}, []string{"closed loop", "p99.9 us"}},
+		{"chat", chatFile(), []string{"run 4", "delivery us by run", "186667 messages per second", "10 rooms of 20 users", "VALID (4 of 4"}, []string{"closed loop", "NaN"}},
+		{"one run of a chat", short, []string{"run 1", "warning steal: 5 % was stolen"}, []string{"delivery us by run"}},
+		{"a ladder", ladderFile(), []string{"messages/s by rooms", "first to fail", "100 rooms, 2000 connections", `class="note bad"`, "out of file descriptors"}, nil},
+		{"no chat", &result.File{Command: "chat", Interrupted: true}, []string{"nothing was measured", "INTERRUPTED"}, nil},
+		{"no conns", &result.File{Command: "conns", Interrupted: true}, []string{"nothing was measured", "INTERRUPTED"}, nil},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			var out bytes.Buffer
+			if err := WriteHTML(&out, tt.file); err != nil {
+				t.Fatal(err)
+			}
+			page := wellFormed(t, &out)
+			for _, want := range tt.want {
+				if !strings.Contains(page, want) {
+					t.Errorf("the page lacks %q", want)
+				}
+			}
+			for _, lack := range append(tt.lack, "http", "src=") {
+				if strings.Contains(page, lack) {
+					t.Errorf("the page has %q", lack)
+				}
+			}
+		})
 	}
 }
