@@ -151,7 +151,8 @@ func (a *analysis) values(cell Cell, op int, metric string) compare.Sample {
 		}
 		s.Values = append(s.Values, *x)
 		s.Blocks = append(s.Blocks, sample.Block)
-		s.ClientBound = s.ClientBound || pace(metric) && sample.Cells[op].Client.Bound == "client"
+		c := sample.Cells[op]
+		s.ClientBound = s.ClientBound || pace(metric) && c.Client.Bound == "client" || metric == "qps" && atRate(c)
 	}
 	return s
 }

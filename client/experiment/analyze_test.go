@@ -132,6 +132,21 @@ func TestClientBoundCellsAreNotCalledEqualButTheirCPUMayBe(t *testing.T) {
 	}
 }
 
+func TestServersThatKeepUpWithARateAreNotCalledEqual(t *testing.T) {
+	for name, change := range map[string]func(*Sample){
+		"open loop": func(s *Sample) { s.Cells[0].Pace = &result.Pace{Asked: 5} },
+		"conns":     func(s *Sample) { s.Cells[0].Conns = &result.Conns{Offered: result.Number(5)} },
+	} {
+		a := made{factors: twoGo, rounds: 12, qps: faster(0), change: change}.analysis(t)
+		if c := a.Comparisons[0]; c.Verdict != compare.Inconclusive || !strings.Contains(c.Reason, "set the pace") {
+			t.Errorf("%s: %s", name, c)
+		}
+		if c := a.Comparisons[1]; c.Verdict != compare.Same {
+			t.Errorf("%s: its CPU: %s", name, c)
+		}
+	}
+}
+
 func TestInvalidAndFailedSamplesAreLeftOutAndCounted(t *testing.T) {
 	a := made{factors: twoGo, rounds: 12, qps: faster(0.03), change: func(s *Sample) {
 		switch {
@@ -282,6 +297,9 @@ func TestTheGCView(t *testing.T) {
 	if v.Cheapest != "GOGC=100" { // 48000 is more than 5 % below 51000
 		t.Errorf("cheapest %q", v.Cheapest)
 	}
+	if !slices.Equal(v.Unbounded, []string{"GOGC=off"}) {
+		t.Errorf("without a bound: %q", v.Unbounded)
+	}
 	if len(v.Warnings) != 1 || !strings.Contains(v.Warnings[0], "GOGC=10: the collector eats the CPU (30 % of the time of all CPUs, 3.6 times the CPU of the best setting)") {
 		t.Errorf("warnings %q", v.Warnings)
 	}
@@ -289,7 +307,7 @@ func TestTheGCView(t *testing.T) {
 		t.Errorf("cost against off: %v", over)
 	}
 	var svg bytes.Buffer
-	if err := v.WriteSVG(&svg); err != nil || !strings.Contains(svg.String(), "GOGC=100") || !strings.Contains(svg.String(), "peak RSS, MB") {
+	if err := v.WriteSVG(&svg); err != nil || !strings.Contains(svg.String(), ">100</text>") || !strings.Contains(svg.String(), "by GOGC") || !strings.Contains(svg.String(), "peak RSS of the server (MB)") {
 		t.Errorf("%v: %.200s", err, svg.String())
 	}
 }
@@ -336,16 +354,21 @@ func TestBenchstatReadsTheSameMedians(t *testing.T) {
 		if strings.Contains(res.Name.String(), "/control=A_A") {
 			continue
 		}
-		x, ok := res.Value("op/s")
-		if !ok || len(parts) < 3 {
+		if len(parts) < 3 {
 			t.Fatalf("%s: parts %q", res.Name, parts)
 		}
-		got[res.Name.String()] = append(got[res.Name.String()], x)
+		for _, u := range benchUnits {
+			if x, ok := res.Value(u.unit); ok {
+				key := res.Name.String() + " " + u.unit
+				got[key] = append(got[key], x)
+			}
+		}
 	}
 	if err := r.Err(); err != nil {
 		t.Fatal(err)
 	}
-	if len(got) != 2*2*2 {
+	const units = 4 // that made-up cells have
+	if len(got) != 2*2*2*units {
 		t.Fatalf("%d benchmarks: %v", len(got), got)
 	}
 	for _, c := range a.Cells {
@@ -354,9 +377,15 @@ func TestBenchstatReadsTheSameMedians(t *testing.T) {
 			continue
 		}
 		name := "Kvmark/mode=" + c.Mode + "/op=" + c.Op + "/gogc=" + v.Get("GOGC")
-		sum := benchmath.AssumeNothing.Summary(benchmath.NewSample(got[name], &benchmath.DefaultThresholds), 0.95)
-		if q := c.Metrics["qps"]; sum.Center != q.Median.Float || sum.Lo != q.Interval.Low || sum.Hi != q.Interval.High {
-			t.Errorf("%s: benchstat has %v %v..%v, we have %+v", name, sum.Center, sum.Lo, sum.Hi, q)
+		for _, u := range benchUnits {
+			q, ok := c.Metrics[u.metric]
+			if !ok {
+				continue
+			}
+			sum := benchmath.AssumeNothing.Summary(benchmath.NewSample(got[name+" "+u.unit], &benchmath.DefaultThresholds), 0.95)
+			if sum.Center != q.Median.Float || sum.Lo != q.Interval.Low || sum.Hi != q.Interval.High {
+				t.Errorf("%s %s: benchstat has %v %v..%v, we have %+v", name, u.unit, sum.Center, sum.Lo, sum.Hi, q)
+			}
 		}
 	}
 }

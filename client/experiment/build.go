@@ -22,6 +22,7 @@ import (
 type build struct {
 	Go, GOEXPERIMENT, GOAMD64, PGO string
 	Layout                         uint64 // -randlayout; 0: the linker's own order
+	Profile                        string // path of the profile for PGO auto
 	Server                         string // a ready binary instead
 	Package                        string // kvmark/cmd/kvserver or kvmark/cmd/kvmark
 }
@@ -132,13 +133,10 @@ func (b *builder) make(ctx context.Context, w build) (program, error) {
 		args = append(args, "-pgo=off")
 	default:
 		path := w.PGO
-		if path == "auto" {
-			path = filepath.Join(b.source, filepath.FromSlash(w.Package), "default.pgo")
+		if path == auto {
+			path = w.Profile
 		}
 		content, err := os.ReadFile(path)
-		if err != nil && w.PGO == "auto" && errors.Is(err, os.ErrNotExist) {
-			return program{}, unsupported{fmt.Sprintf("there is no profile %s for pgo=auto", path)}
-		}
 		if err != nil {
 			return program{}, fmt.Errorf("pgo: %w", err)
 		}

@@ -195,10 +195,6 @@ func TestAnUnknownExperimentIsNotAvailable(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 	w = plainBuild()
-	w.PGO = "auto"
-	if _, err := b.get(t.Context(), w); !errors.As(err, &na) || !strings.Contains(na.reason, "default.pgo") {
-		t.Errorf("pgo=auto without a profile: %v", err)
-	}
 	w.PGO = "/nowhere.pgo"
 	if _, err := b.get(t.Context(), w); err == nil || errors.As(err, new(unsupported)) {
 		t.Errorf("a profile that is not there: %v", err)

@@ -361,7 +361,14 @@ func (x *experiment) buildVariant(ctx context.Context, b *builder, i int) error 
 	for _, layout := range x.layouts(*v) {
 		w := w
 		w.Layout += layout
-		bin, err := b.get(ctx, w)
+		var bin program
+		var err error
+		if w.PGO == auto {
+			w.Profile, err = x.profile(ctx, b, w)
+		}
+		if err == nil {
+			bin, err = b.get(ctx, w)
+		}
 		var na unsupported
 		if errors.As(err, &na) {
 			v.NA = na.reason

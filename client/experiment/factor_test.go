@@ -53,6 +53,8 @@ func TestTrapsAreCaughtWithTheirReason(t *testing.T) {
 		{"GODEBUG=a=1+b", "key=value"},
 		{"GOEXPERIMENT=No-Such", "nogreenteagc"},
 		{"GOAMD64=3", "v1, v2"},
+		{"GOAMD64=v9", "silently"},
+		{"pgo=nowhere.pgo", "a CPU profile that is there"},
 		{"layout=x", "seed of the link order"},
 		{"workers=0", "1 or more"},
 		{"mode=default", "no value"},

@@ -13,8 +13,9 @@ type GCView struct {
 	Mode, Op  string
 	Points    []GCPoint // in the order of the plan
 	Within    float64
-	Cheapest  string // the variant with the least memory whose QPS is within Within of the best; "": none
-	Limit     string // the smallest GOMEMLIMIT that is safe and within Within of the best; "": none was tried, or none is
+	Cheapest  string   // the variant with the least memory whose QPS is within Within of the best, Unbounded ones left out; "": none
+	Unbounded []string // variants that never collect: their memory is that of so long a run, and no choice for a server that goes on
+	Limit     string   // the smallest GOMEMLIMIT that is safe and within Within of the best; "": none was tried, or none is
 	LimitNote string
 	Known     compare.Value // half the width of the widest interval of a QPS shown, as a part of it
 	Warnings  []string
@@ -24,9 +25,10 @@ type GCView struct {
 type GCPoint struct {
 	compare.Point
 	Variant    int
-	Frontier   bool          // no other variant beats it
-	CPU        compare.Value // us of server CPU per operation, which is also seconds per million operations
-	GCShare    compare.Value // of GOMAXPROCS x time
+	Interval   compare.Interval // of QPS
+	Frontier   bool             // no other variant beats it
+	CPU        compare.Value    // us of server CPU per operation, which is also seconds per million operations
+	GCShare    compare.Value    // of GOMAXPROCS x time
 	Cycles     compare.Value
 	Limited    bool          // in some sample the runtime had to hold the collector back
 	OverNoGC   compare.Value // CPU per operation over that with GOGC=off, minus 1
@@ -70,7 +72,7 @@ func gcPoint(v Variant, c Summary) GCPoint {
 	median := func(name string) compare.Value { return c.Metrics[name].Median }
 	p := GCPoint{
 		Point:   compare.Point{Name: v.Name, QPS: median("qps").Float, RSS: median("rss_peak_bytes").Float, P99: median("p99").Float},
-		Variant: c.Variant, CPU: median("cpu_us_per_op"), GCShare: median("gc_cpu_share"), Cycles: median("gc_cycles"),
+		Variant: c.Variant, Interval: c.Metrics["qps"].Interval, CPU: median("cpu_us_per_op"), GCShare: median("gc_cpu_share"), Cycles: median("gc_cycles"),
 	}
 	p.Limited = c.Metrics["gc_limited"].Max.Float > 0
 	if limit := v.Get("GOMEMLIMIT"); limit != Default {
@@ -87,14 +89,24 @@ func (v *GCView) conclude(plan Plan) {
 		points[i] = p.Point
 	}
 	front := compare.Frontier(points)
-	if best, ok := compare.Cheapest(points, v.Within); ok {
-		v.Cheapest = best.Name
-	}
 	best, leastCPU := 0.0, 0.0
+	for _, p := range v.Points {
+		best = max(best, p.QPS)
+	}
+	var good []compare.Point // enough, and with a bound
+	for _, p := range v.Points {
+		if variant := plan.Variants[p.Variant]; variant.Get("GOGC") == "off" && (variant.Get("GOMEMLIMIT") == Default || variant.Get("GOMEMLIMIT") == "off") {
+			v.Unbounded = append(v.Unbounded, p.Name)
+		} else if p.QPS >= best*(1-v.Within) {
+			good = append(good, p.Point)
+		}
+	}
+	if cheapest, ok := compare.Cheapest(good, v.Within); ok {
+		v.Cheapest = cheapest.Name
+	}
 	for i := range v.Points {
 		p := &v.Points[i]
 		p.Frontier = slices.Contains(front, p.Point)
-		best = max(best, p.QPS)
 		if p.CPU.OK && (leastCPU == 0 || p.CPU.Float < leastCPU) {
 			leastCPU = p.CPU.Float
 		}

@@ -82,3 +82,8 @@ func pace(metric string) bool {
 	}
 	return false
 }
+
+// atRate reports whether QPS is that of a schedule: servers that keep up with it are equal in that, and may be in nothing else.
+func atRate(c result.Cell) bool {
+	return c.Pace != nil || c.Conns != nil && c.Conns.Offered != nil
+}

@@ -221,6 +221,30 @@ func (c Config) loadConfig(v Variant, mode, path string) (load.Config, error) {
 	return l, nil
 }
 
+// Loads are what the servers of the experiment run, one for each variant in each mode, and how many of them live at the same time.
+// REQUIRES: [Config.Check].
+func (c Config) Loads() (loads []load.Config, together int) {
+	vs, _ := c.variants()
+	modes := c.Load.Modes
+	if varied(vs, "mode") {
+		modes = []string{""}
+	}
+	for _, v := range vs {
+		for _, mode := range modes {
+			if l, err := c.loadConfig(v, mode, ""); err == nil {
+				loads = append(loads, l)
+			}
+		}
+	}
+	if c.Slices == 0 {
+		return loads, 1
+	}
+	if together = len(vs); c.Control {
+		together += 2
+	}
+	return loads, together
+}
+
 // Check reports what cannot work, as far as that shows without a toolchain and a server. Out need not be set yet.
 func (c Config) Check() error {
 	if c.Out == "" {

@@ -1,6 +1,8 @@
 package experiment
 
 import (
+	"os"
+	"path/filepath"
 	"slices"
 	"testing"
 	"time"
@@ -45,5 +47,36 @@ func TestARealExperiment(t *testing.T) {
 	}
 	if a, err := Analyze(o, nil, 0, 0); err != nil || len(a.GC) != 4 {
 		t.Errorf("%v", err)
+	}
+}
+
+// pgo=auto: the server records a profile of itself in each mode, from which it is built once more; going on takes the same one.
+func TestAProfileIsRecordedAndBuiltWith(t *testing.T) {
+	if os.Getenv("KVMARK_LONG") == "" {
+		t.Skip("builds kvserver and all it needs with a profile: KVMARK_LONG=1")
+	}
+	c := DefaultConfig()
+	c.Out, c.Cache, c.Load.Dir = t.TempDir(), t.TempDir(), t.TempDir()
+	c.Factors = []Factor{{"pgo", []string{"off", auto}}}
+	c.Load.Modes = []string{"memory", "serialize"}
+	c.Load.Duration, c.Load.Warmup, c.Load.Workload.Keys = 500*time.Millisecond, 0, 200
+	c.Rounds, c.Control, c.Logf = 1, false, t.Logf
+	o, err := Run(t.Context(), c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := o.Plan.Binaries
+	if len(b) != 2 || b[0].SHA256 == b[1].SHA256 {
+		t.Errorf("the profile makes no difference: %+v", b)
+	}
+	if files, _ := filepath.Glob(filepath.Join(c.Out, "auto-*.pgo")); len(files) != 1 {
+		t.Errorf("profiles %q", files)
+	}
+	if left, _ := filepath.Glob(filepath.Join(c.Out, "profile-*")); len(left) != 0 {
+		t.Errorf("%q is left", left)
+	}
+	c.Rounds = 2
+	if o, err = Run(t.Context(), c); err != nil || o.Resumed != 4 || len(o.Samples) != 8 {
+		t.Errorf("going on: %v, %d samples of which %d old", err, len(o.Samples), o.Resumed)
 	}
 }

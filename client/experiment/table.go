@@ -243,11 +243,17 @@ func (a *Analysis) gcSection(v GCView) section {
 	if v.Cheapest != "" {
 		s.lines = append(s.lines, fmt.Sprintf("least memory within %.0f %% of the best QPS: %s", 100*v.Within, v.Cheapest))
 	}
+	if len(v.Unbounded) > 0 {
+		s.lines = append(s.lines, strings.Join(v.Unbounded, ", ")+": never collects, so its memory is that of so long a run, and is no choice without GOMEMLIMIT")
+	}
 	if v.Limit != "" {
 		s.lines = append(s.lines, fmt.Sprintf("smallest safe GOMEMLIMIT within %.0f %% of the best QPS: %s", 100*v.Within, v.Limit))
 	}
 	if v.LimitNote != "" {
 		s.lines = append(s.lines, v.LimitNote)
+	}
+	if !v.Known.OK {
+		s.lines = append(s.lines, fmt.Sprintf("these QPS have no interval yet, that takes %d rounds: do not choose by them", compare.MinRounds(true, 1)))
 	}
 	if v.Known.Float > v.Within {
 		s.lines = append(s.lines, fmt.Sprintf("these QPS are only known to ±%.0f %%: take more rounds before choosing", 100*v.Known.Float))

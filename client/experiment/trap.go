@@ -3,6 +3,7 @@ package experiment
 import (
 	"fmt"
 	"math"
+	"os"
 	"regexp"
 	"strconv"
 	"strings"
@@ -46,8 +47,12 @@ func checkValue(name, v string) error {
 			return fmt.Errorf("%q: want names such as nogreenteagc, several joined by +", v)
 		}
 	case "GOAMD64":
-		if !regexp.MustCompile(`^v[1-9]$`).MatchString(v) {
-			return fmt.Errorf("%q: want v1, v2, v3 or v4", v)
+		if !regexp.MustCompile(`^v[1-4]$`).MatchString(v) {
+			return fmt.Errorf("%q: want v1, v2, v3 or v4; go would silently build v1 and note %s", v, v)
+		}
+	case "pgo":
+		if info, err := os.Stat(v); v != "off" && v != auto && (err != nil || info.IsDir()) {
+			return fmt.Errorf("%q: want off, %s, or the path of a CPU profile that is there", v, auto)
 		}
 	case "layout":
 		if _, err := strconv.ParseUint(v, 10, 31); err != nil {

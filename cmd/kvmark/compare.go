@@ -38,7 +38,7 @@ func compareCommand() *cli.Command {
 			"  kvmark compare --vary server=./old,./new --modes memory --fail-on 'qps<-3%'\n\n" +
 			"  kvmark compare chat --pace flood --vary go=go1.26.8,go1.27.3             chat rooms instead of Sets and Gets\n\n" +
 			"Built from source: go (a name as in GOTOOLCHAIN, a GOROOT, or the path of a go command), GOEXPERIMENT, GOAMD64,\n" +
-			"layout (seed of the link order), pgo (off, auto, a profile); or server (ready binaries). At start: GOGC, GOMEMLIMIT,\n" +
+			"layout (seed of the link order), pgo (off, a profile, auto: one recorded first); or server (ready binaries). At start: GOGC, GOMEMLIMIT,\n" +
 			"GOMAXPROCS, GODEBUG. The client: workers, pipeline, keys, value-size, compressibility, distribution, mix. Any\n" +
 			"other name is a flag of kvserver: mode, codec, wal-sync, checkpoint-bytes... \"default\" leaves a setting alone.\n\n" +
 			"Each sample is saved in --out before the next begins: the same command with the same --out goes on after Ctrl-C.",
@@ -93,7 +93,7 @@ func compareAction(c *cli.Context) error {
 	if err != nil {
 		return usageError{err}
 	}
-	if err := checkSize(o.Load, result.CaptureRoom(dataDir(o.Load.Dir))); err != nil {
+	if err := checkSizes(o.Config, result.CaptureRoom(dataDir(o.Load.Dir))); err != nil {
 		return usageError{err}
 	}
 	if o.Out, err = comparePath(c.String("out"), time.Now()); err != nil {
@@ -137,6 +137,24 @@ func compareAction(c *cli.Context) error {
 		return exitError(exitInvalid)
 	}
 	return judge(a, o.limits, show)
+}
+
+// checkSizes refuses data that clearly exceed this machine. Servers that live side by side have to share it.
+func checkSizes(c experiment.Config, room result.Room) error {
+	loads, together := c.Loads()
+	if c.Load.Driver != nil {
+		return nil // it has no keys
+	}
+	room.Memory /= int64(together)
+	room.Disk /= int64(together)
+	for _, l := range loads {
+		if err := checkSize(l, room); err != nil && together > 1 {
+			return fmt.Errorf("%w, or no --slices: %d servers live side by side, and each has that part of the machine", err, together)
+		} else if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // judge makes the exit code.
@@ -241,7 +259,9 @@ func compareOptions(c *cli.Context) (o compareFlags, err error) {
 		}
 	}
 	l := &o.Load
-	l.Modes = splitList(c.String("modes"))
+	if l.Modes = splitList(c.String("modes")); l.Driver != nil && !c.IsSet("modes") {
+		l.Modes = l.Modes[:1] // it keeps no values: how the server would is all the same
+	}
 	if slices.ContainsFunc(o.Factors, func(f experiment.Factor) bool { return f.Name == "mode" }) && c.IsSet("modes") {
 		return o, errors.New("--modes and --vary mode: either each mode is compared by itself, or the modes with each other")
 	}

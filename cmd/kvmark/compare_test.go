@@ -14,6 +14,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"kvmark/client/experiment"
 	"kvmark/client/load/loadtest"
 	"kvmark/client/result"
 )
@@ -64,10 +65,21 @@ func TestCompareCommandLinesThatCannotWork(t *testing.T) {
 }
 
 func TestCompareSavesAndPrintsWhatItFound(t *testing.T) {
-	out := filepath.Join(t.TempDir(), "out")
-	args := append(comparison(t, loadtest.Behaviour{}), "--out", out)
-	code, stdout, stderr := kvmark(t, args...)
-	if code != exitGood {
+	out := ""
+	var args []string
+	var code int
+	var stdout, stderr string
+	for _, window := range []string{"52ms", "200ms", "1s"} { // longer ones where a machine that is busy spoils the short
+		out = filepath.Join(t.TempDir(), "out")
+		args = append(comparison(t, loadtest.Behaviour{}), "--duration", window, "--out", out)
+		if code, stdout, stderr = kvmark(t, args...); code != exitInvalid || !sound(t, code, out) {
+			break
+		}
+	}
+	switch {
+	case code == exitInvalid && sound(t, code, out):
+		t.Skipf("this machine is too busy for windows of a second: %s", stderr)
+	case code != exitGood:
 		t.Fatalf("exit %d: %s", code, stderr)
 	}
 	for _, want := range []string{"memory/set", "GOGC=50 (A/A)", "verdicts", "what memory buys", "how far to trust this", "seed 7"} {
@@ -104,6 +116,28 @@ func TestCompareSavesAndPrintsWhatItFound(t *testing.T) {
 			t.Errorf("exit %d: %s", code, stderr)
 		}
 	})
+}
+
+func TestServersSideBySideShareTheMachine(t *testing.T) {
+	c := experiment.DefaultConfig()
+	c.Factors = []experiment.Factor{{Name: "GOGC", Values: []string{"50", "100"}}}
+	c.Load.Modes = []string{"memory"}
+	c.Load.Workload.Workers, c.Load.Workload.Keys = 10, 1_000_000
+	alone := result.Room{Memory: 1 << 30, Disk: 1 << 40}
+	if err := checkSizes(c, alone); err != nil {
+		t.Errorf("one at a time: %v", err)
+	}
+	c.Slices = time.Second
+	if err := checkSizes(c, alone); err == nil || !strings.Contains(err.Error(), "4 servers live side by side") {
+		t.Errorf("two and two controls at a time: %v", err)
+	}
+	if err := checkSizes(c, result.Room{Memory: 4 << 30, Disk: 4 << 40}); err != nil {
+		t.Errorf("four times the memory: %v", err)
+	}
+	c.Slices, c.Factors = 0, []experiment.Factor{{Name: "keys", Values: []string{"1000", "100000000"}}}
+	if err := checkSizes(c, alone); err == nil || !strings.Contains(err.Error(), "1000000000 keys") {
+		t.Errorf("keys that are varied: %v", err)
+	}
 }
 
 func TestCompareWithoutAValidSampleExits3(t *testing.T) {
