@@ -158,7 +158,7 @@ func Run(ctx context.Context, c Config) (out Outcome, err error) {
 	}
 	// A ladder is climbed until it breaks; other runs have one height.
 	if len(c.Levels) == 0 {
-		if err := client.EnsureDescriptors(most); err != nil {
+		if err := client.EnsureDescriptors(most, "have fewer --rooms or --users"); err != nil {
 			return out, fmt.Errorf("chat: %w", err)
 		}
 	}
@@ -189,7 +189,7 @@ func Run(ctx context.Context, c Config) (out Outcome, err error) {
 		case ctx.Err() != nil && cell == nil:
 			out.Interrupted = true
 			return out, nil
-		case err != nil && len(c.Levels) == 0 && i == 0:
+		case cell == nil && len(c.Levels) == 0 && i == 0:
 			return out, fmt.Errorf("chat: %w", err)
 		case cell == nil: // the level, or this run, has no connections
 			cell = &result.Cell{Mode: host.Mode(), Op: op(c.Pace), Repeat: i + 1, Started: time.Now().UTC(), Series: []result.Row{}, Chat: &result.Chat{Rooms: rooms, Users: c.Users}}

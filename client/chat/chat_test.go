@@ -394,3 +394,21 @@ func TestAnArmIsDrivenByAChat(t *testing.T) {
 		}
 	}
 }
+
+// All stand still, also the connection on which the server is asked.
+func TestAServerThatStandsStillEndsARun(t *testing.T) {
+	for _, pace := range []Pace{Turns, Flood} {
+		c := target(t, &loadtest.Rooms{})
+		addr, stop, err := loadtest.Stalling(c.Load.Target.Addr, 20_000)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer stop()
+		c.Load.Target.Addr, c.Load.Patience = addr, time.Second
+		c.Pace, c.Messages, c.Duration, c.Runs = pace, 0, time.Hour, 3
+		out, err := Run(t.Context(), c)
+		if err != nil || len(out.Cells) != 1 || out.Cells[0].Valid || !strings.Contains(out.Cells[0].FirstError, "no message for 1s") {
+			t.Errorf("%s: %v, %+v", pace, err, out.Cells)
+		}
+	}
+}

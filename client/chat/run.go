@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -83,7 +84,7 @@ const dialers = 16
 
 // enter connects everybody and has them subscribe.
 func (r *run) enter(ctx context.Context, host *load.Host, c Config) error {
-	if err := client.EnsureDescriptors(c.connections(c.Rooms)); err != nil {
+	if err := client.EnsureDescriptors(c.connections(c.Rooms), "have fewer --rooms or --users"); err != nil {
 		return err
 	}
 	dialer := client.NewDialer(host.Addr())
@@ -292,7 +293,7 @@ func (r *run) watch(ctx context.Context, host *load.Host, c Config, done <-chan 
 			close(counted)
 		}()
 	}
-	var last, lastMoved = int64(0), r.t0
+	last, lastMoved := int64(0), r.t0
 	rowAt, rowCount := r.t0, int64(0)
 	row := func(now time.Time, n int64) {
 		seconds := now.Sub(rowAt).Seconds()
@@ -342,6 +343,7 @@ func (r *run) watch(ctx context.Context, host *load.Host, c Config, done <-chan 
 			if n != last {
 				last, lastMoved = n, now
 			} else if now.Sub(lastMoved) > patience {
+				host.GiveUp()
 				r.cancel(fmt.Errorf("no message for %v", patience))
 			}
 		}
@@ -393,7 +395,7 @@ func (r *run) judge(cell *result.Cell, c Config, cut bool, err error) {
 	if r.first != nil {
 		cell.Errors, cell.FirstError = 1, r.first.Error()
 	}
-	if err == nil {
+	if err == nil || r.first != nil && errors.Is(err, os.ErrDeadlineExceeded) { // then the first is the cause
 		err = r.first
 	}
 	switch {

@@ -293,3 +293,29 @@ func TestAnArmIsDrivenByConnections(t *testing.T) {
 		t.Errorf("%q, want %q", got, want)
 	}
 }
+
+// All stand still, also the connection on which the server is asked.
+func TestAServerThatStandsStillEndsAPoint(t *testing.T) {
+	for _, clients := range []int{1, 2} {
+		c := target(t, &loadtest.Rooms{})
+		addr, stop, err := loadtest.Stalling(c.Load.Target.Addr, 20_000)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer stop()
+		c.Load.Target.Addr, c.Load.Patience, c.Duration = addr, time.Second, time.Hour
+		if c.Clients = clients; clients > 1 {
+			if runtime.GOOS != "linux" {
+				t.Skip("needs env(1)")
+			}
+			c.Client = []string{"/usr/bin/env", asClient + "=serve", os.Args[0]}
+		}
+		out, err := Run(t.Context(), c)
+		if err != nil || len(out.Cells) != 1 || out.Cells[0].Valid {
+			t.Fatalf("%d clients: %v, %+v", clients, err, out.Cells)
+		}
+		if check := find(t, out.Cells[0], "completed"); check.Pass || !strings.Contains(check.Detail, "no reply in time") {
+			t.Errorf("%d clients: %+v", clients, check)
+		}
+	}
+}

@@ -33,7 +33,7 @@ func (d Driver) Drive(ctx context.Context, h *load.Host, repeat int, length time
 	if c.Load.Patience == 0 {
 		c.Load.Patience = 20 * time.Second
 	}
-	cell := c.on(ctx, h, point{d.Connections(), d.Rates[0]}, repeat, client.EnsureDescriptors(d.Connections()))
+	cell := c.on(ctx, h, point{d.Connections(), d.Rates[0]}, repeat, client.EnsureDescriptors(d.Connections(), "use fewer --connections"))
 	cell.Config = nil // it is that of all samples
 	return cell, nil
 }

@@ -31,8 +31,8 @@ func (c Config) measure(ctx context.Context, p point, repeat int, out *Outcome) 
 	// A server of our own inherits our limit, and needs as many descriptors as it has connections.
 	enough := error(nil)
 	if c.Load.Target.Addr == "" {
-		if enough = client.EnsureDescriptors(p.connections); enough != nil {
-			enough = fmt.Errorf("the server would inherit our limit: %w; or measure one that has more, with --target", enough)
+		if enough = client.EnsureDescriptors(p.connections, "measure a server that has more, with --target"); enough != nil {
+			enough = fmt.Errorf("the server would inherit our limit: %w", enough)
 		}
 	}
 	host, err := load.OpenHost(ctx, c.Load, p.connections)
@@ -247,9 +247,11 @@ func (m *measurement) send(ctx context.Context) (total int64, err error) {
 	warm, windows := int(m.Warmup/window), int((m.Warmup+m.Duration)/window)
 	reports := make([]sent, len(m.agents))
 	sending := make(chan error, 1)
-	go func() { // ends with the agents, which end with the last window or with ctx
+	agents, stop := context.WithCancel(ctx)
+	defer stop()
+	go func() { // ends with the agents, which end with the last window or with their context
 		sending <- m.each(func(i int, a agent) (err error) {
-			reports[i], err = a.send(ctx, sendOrder{
+			reports[i], err = a.send(agents, sendOrder{
 				StartUnixNano: start.UnixNano(), Windows: windows, Interval: m.Interval, MessageSize: m.MessageSize,
 				Rate: m.rate * float64(m.share(m.connections, i)) / float64(m.connections),
 			})
@@ -257,8 +259,12 @@ func (m *measurement) send(ctx context.Context) (total int64, err error) {
 		})
 	}()
 	received, before, after, err := m.watch(ctx, start, warm, windows)
-	err = errors.Join(err, <-sending)
-	if err != nil {
+	if err != nil { // nothing is gained by sending on
+		stop()
+		<-sending
+		return 0, err
+	}
+	if err := <-sending; err != nil {
 		return 0, err
 	}
 	rate, sum := 0.0, int64(0)

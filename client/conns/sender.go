@@ -73,7 +73,7 @@ const maxConnect = time.Minute
 
 // connect opens connections at the rate. It ends with the first failure, which is part of what it returns, not an error.
 func (s *sender) connect(ctx context.Context, o connectOrder) (connected, error) {
-	if err := client.EnsureDescriptors(o.Connections); err != nil {
+	if err := client.EnsureDescriptors(o.Connections, "share the connections among more processes (--clients)"); err != nil {
 		return connected{Failure: err.Error()}, nil
 	}
 	dialer := client.NewDialer(o.Addr)

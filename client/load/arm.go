@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"time"
 
 	"kvmark/client/result"
@@ -18,7 +17,7 @@ import (
 // Between two slices the workers rest, and other arms may be driven. It is not safe for concurrent use.
 type Arm struct {
 	s      *session
-	dir    string
+	dir    scratch
 	open   *measurement
 	driven *driven // nil: Sets and Gets
 }
@@ -54,17 +53,17 @@ func Start(ctx context.Context, c Config) (_ *Arm, err error) {
 		return nil, fmt.Errorf("load: %w", err)
 	}
 	a := &Arm{s: &session{runner: &runner{Config: c, clockStep: clockStep()}, mode: c.Modes[0], repeat: c.Repeat}}
-	if a.dir, err = os.MkdirTemp(c.Dir, "kvmark-"); err != nil {
-		return nil, fmt.Errorf("load: make a directory for the server's data: %w", err)
+	if a.dir, err = newScratch(c); err != nil {
+		return nil, fmt.Errorf("load: %w", err)
 	}
-	a.s.dir = a.dir
+	a.s.dir = a.dir.data()
 	defer func() {
 		if err != nil {
-			os.RemoveAll(a.dir)
+			_ = a.dir.remove()
 			err = fmt.Errorf("load: mode %s: %w", a.s.mode, err)
 		}
 	}()
-	if a.s.server, err = a.s.startServer(ctx, a.s.mode, a.dir); err != nil {
+	if a.s.server, err = a.s.startServer(ctx, a.s.mode, a.s.dir); err != nil {
 		return nil, err
 	}
 	if err = a.s.open(ctx); err != nil {
@@ -201,7 +200,7 @@ func (a *Arm) Stop() error {
 	a.s.close()
 	err := a.s.server.stop(a.s.runner)
 	if !a.s.Keep {
-		err = errors.Join(err, os.RemoveAll(a.dir))
+		err = errors.Join(err, a.dir.remove())
 	}
 	return err
 }

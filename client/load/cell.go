@@ -192,11 +192,28 @@ func (s *session) paced(c *result.Cell, m measured, check func(string, bool, str
 	if late == nil {
 		late = p.LatenessUS.Max
 	}
-	check("send_lateness", late != nil && *late <= float64(maxLateness.Microseconds()),
-		"%.0f us at p99 on free connections, at most %d", deref(late), maxLateness.Microseconds())
+	punctual := late != nil && *late <= float64(maxLateness.Microseconds())
+	why = ""
+	if !punctual {
+		why = lateBecause(c.Others)
+	}
+	check("send_lateness", punctual, "%.0f us at p99 on free connections, at most %d%s", deref(late), maxLateness.Microseconds(), why)
 	most := float64(s.Workload.Workers * s.Pipeline)
 	busy := (m.out.held + m.out.open).Seconds() / m.out.seconds
 	check("littles_law", busy <= most*(1+littleSlack), "%.2f in flight on average, at most %.0f", busy, most)
+}
+
+// lateBecause says what else the machine did while requests were sent late. Whoever sleeps until a moment is woken late by a
+// machine that is busy; where it was not, this process was.
+func lateBecause(o result.Others) string {
+	switch {
+	case deref(o.StealShare) > 0.02 || deref(o.CPUShare) > 0.1:
+		return fmt.Sprintf("; meanwhile other processes used %.0f %% of the CPUs and the hypervisor took %.0f %%: the machine is the likely cause, try again when it is at rest",
+			100*deref(o.CPUShare), 100*deref(o.StealShare))
+	case o.StealShare == nil || o.CPUShare == nil:
+		return ""
+	}
+	return "; the machine was at rest otherwise: this client had too few CPUs (GOMAXPROCS), or too many --workers for them"
 }
 
 // books compares what was counted here with what the server counted.

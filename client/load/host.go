@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"runtime"
 	"time"
 
@@ -16,7 +15,7 @@ import (
 // directory, or the target. It is not safe for concurrent use.
 type Host struct {
 	s   *session
-	dir string // of the child's data; "" for a target
+	dir scratch // of the child's data; zero for a target
 }
 
 // OpenHost starts a server of the first of c's modes that takes so many connections, or connects to c's target. Of c count
@@ -32,11 +31,11 @@ func OpenHost(ctx context.Context, c Config, connections int) (_ *Host, err erro
 			return nil, fmt.Errorf("load: %w", err)
 		}
 		h.s.mode = c.Modes[0]
-		if h.dir, err = os.MkdirTemp(c.Dir, "kvmark-"); err != nil {
-			return nil, fmt.Errorf("load: make a directory for the server's data: %w", err)
+		if h.dir, err = newScratch(c); err != nil {
+			return nil, fmt.Errorf("load: %w", err)
 		}
-		if h.s.server, err = h.s.startServer(ctx, h.s.mode, h.dir); err != nil {
-			return nil, errors.Join(fmt.Errorf("load: mode %s: %w", h.s.mode, err), os.RemoveAll(h.dir))
+		if h.s.server, err = h.s.startServer(ctx, h.s.mode, h.dir.data()); err != nil {
+			return nil, errors.Join(fmt.Errorf("load: mode %s: %w", h.s.mode, err), h.dir.remove())
 		}
 	}
 	if h.s.control, err = h.s.dial(ctx, "kvmark-control"); err == nil {
@@ -67,6 +66,9 @@ func (h *Host) Done() <-chan struct{} { return h.s.server.done }
 // Control gives the connection that was proved to be to this server, for a moment and within bounds.
 func (h *Host) Control(ctx context.Context, f func(*client.Conn) error) error { return h.s.ask(ctx, f) }
 
+// GiveUp says that the server has let others wait for as long as they may: from now on little is waited for.
+func (h *Host) GiveUp() { h.s.server.silent.Store(true) }
+
 // Cause puts the server's death before its consequences.
 func (h *Host) Cause(err error) error { return h.s.cause(err) }
 
@@ -81,7 +83,7 @@ func (h *Host) Close() error {
 		err = nil // so asked
 	}
 	if !h.s.Keep {
-		err = errors.Join(err, os.RemoveAll(h.dir))
+		err = errors.Join(err, h.dir.remove())
 	}
 	return err
 }

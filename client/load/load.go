@@ -203,7 +203,11 @@ type Progress struct {
 // depends on them. REQUIRES: c is valid. A search for a rate has up to maxWindows windows for each operation.
 func (c Config) About() (measurements int, total time.Duration) {
 	c = c.withDefaults()
-	measurements = max(1, len(c.Modes)) * len(c.Ops) * c.Repeat
+	modes := len(c.Modes)
+	if c.Target.Addr != "" {
+		modes = 1
+	}
+	measurements = modes * len(c.Ops) * c.Repeat
 	if c.SLO.Set() {
 		measurements *= maxWindows
 	}
@@ -253,14 +257,14 @@ func Run(ctx context.Context, c Config) (Outcome, error) {
 		}
 		return r.out, nil
 	}
-	root, err := os.MkdirTemp(c.Dir, "kvmark-")
+	root, err := newScratch(c)
 	if err != nil {
-		return Outcome{}, fmt.Errorf("load: make a directory for the servers' data: %w", err)
+		return Outcome{}, fmt.Errorf("load: %w", err)
 	}
 	if c.Keep {
-		c.Logf("data directories are kept in %s", root)
+		c.Logf("data directories are kept in %s", root.dir)
 	} else {
-		defer os.RemoveAll(root)
+		defer root.remove()
 	}
 	for repeat := 1; repeat <= c.Repeat; repeat++ {
 		for _, mode := range c.Modes {
@@ -268,7 +272,7 @@ func Run(ctx context.Context, c Config) (Outcome, error) {
 				r.out.Interrupted = true
 				return r.out, nil
 			}
-			dir := filepath.Join(root, mode+"-"+strconv.Itoa(repeat))
+			dir := filepath.Join(root.dir, mode+"-"+strconv.Itoa(repeat))
 			if err := r.session(ctx, mode, repeat, dir); err != nil {
 				if r.out.Interrupted = ctx.Err() != nil || r.killed(); r.out.Interrupted {
 					return r.out, nil

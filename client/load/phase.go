@@ -101,6 +101,7 @@ func (s *session) watch(ctx context.Context, p *phase, done <-chan struct{}, pro
 			// A worker hands in its row with the first reply of a later second, so one may pass more than is asked for.
 			since := time.Since(p.t0) - s.Patience - time.Second
 			for _, id := range p.series.silent(int(since / time.Second)) {
+				s.server.silent.Store(true)
 				s.workers[id].setDeadline(time.Unix(1, 0))
 			}
 		}

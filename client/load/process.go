@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -32,6 +33,16 @@ type server struct {
 	stderr tail
 	done   chan struct{} // closed when the process has ended and err is set
 	err    error
+
+	silent atomic.Bool // it has let us wait for as long as we may: from now on we wait for little
+}
+
+// patience is how long to wait for this server.
+func (s *server) patience(usual time.Duration) time.Duration {
+	if s.silent.Load() {
+		return min(cutGrace, usual)
+	}
+	return usual
 }
 
 // ready is the line that a kvserver prints when it accepts connections; part of its contract.
@@ -170,7 +181,8 @@ func (s *server) stop(r *runner) error {
 		return fmt.Errorf("the server ended by itself (%s)%s", s.exit(), s.lastWords())
 	}
 	s.terminate()
-	if s.ended(r.Patience) {
+	within := s.patience(r.Patience)
+	if s.ended(within) {
 		if s.err != nil {
 			return fmt.Errorf("the server, asked to stop, ended with %s%s", s.exit(), s.lastWords())
 		}
@@ -178,9 +190,9 @@ func (s *server) stop(r *runner) error {
 	}
 	s.kill()
 	if !s.ended(r.Patience) {
-		return fmt.Errorf("the server (pid %d) did not stop within %v and could not be killed%s", s.pid, r.Patience, s.lastWords())
+		return fmt.Errorf("the server (pid %d) did not stop within %v and could not be killed%s", s.pid, within, s.lastWords())
 	}
-	return fmt.Errorf("the server did not stop within %v and was killed%s", r.Patience, s.lastWords())
+	return fmt.Errorf("the server did not stop within %v and was killed%s", within, s.lastWords())
 }
 
 // ended waits for the process to end, and reports whether it did.

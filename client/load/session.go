@@ -201,13 +201,18 @@ func (s *session) close() {
 	}
 }
 
-// ask runs one command on the control connection, within bounds, which are tighter once ctx has ended.
+// ask runs one command on the control connection, within bounds, which are tighter once ctx has ended or the server has
+// been silent for too long.
 func (s *session) ask(ctx context.Context, f func(*client.Conn) error) error {
-	if err := s.control.SetDeadline(time.Now().Add(s.Patience)); err != nil {
+	if err := s.control.SetDeadline(time.Now().Add(s.server.patience(s.Patience))); err != nil {
 		return err
 	}
 	defer context.AfterFunc(ctx, func() { _ = s.control.SetDeadline(time.Now().Add(min(cutGrace, s.Patience))) })()
-	return f(s.control)
+	err := f(s.control)
+	if errors.Is(err, os.ErrDeadlineExceeded) && ctx.Err() == nil {
+		s.server.silent.Store(true)
+	}
+	return err
 }
 
 func (s *session) info(ctx context.Context) (in info, err error) {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"kvmark/client/load/loadtest"
+	"kvmark/client/result"
 )
 
 // standing answers in 5 ms, but for a while in which the whole server stands still.
@@ -114,6 +115,11 @@ func TestAboutIsAtLeastTheWindows(t *testing.T) {
 	if n, total := c.About(); n != 6 || total != 6*69*time.Second || c.Fills() != 3 { // and 4 s of PING
 		t.Errorf("%d measurements in %v, %d fills", n, total, c.Fills())
 	}
+	target := c
+	target.Target.Addr = "127.0.0.1:6379"
+	if n, total := target.About(); n != 2 || total != 2*69*time.Second || target.Fills() != 1 {
+		t.Errorf("a target: %d measurements in %v, %d fills", n, total, target.Fills())
+	}
 	c.Repeat, c.Duration, c.Warmup = MaxRepeat, MaxDuration, MaxDuration
 	c.Rate, c.SLO = Rate{}, SLO{99, time.Millisecond}
 	if n, total := c.About(); n <= 0 || total <= 0 {
@@ -122,5 +128,23 @@ func TestAboutIsAtLeastTheWindows(t *testing.T) {
 	c.Ops = []string{"set"}
 	if c.Fills() != 0 {
 		t.Error("Sets need no fill")
+	}
+}
+
+func TestALateSenderSaysWhatTheMachineDid(t *testing.T) {
+	number := func(x float64) *float64 { return &x }
+	for _, tt := range []struct {
+		name   string
+		others result.Others
+		want   string
+	}{
+		{"other processes", result.Others{CPUShare: number(0.9), StealShare: number(0)}, "other processes used 90 % of the CPUs and the hypervisor took 0 %"},
+		{"the hypervisor", result.Others{CPUShare: number(0), StealShare: number(0.3)}, "the hypervisor took 30 %"},
+		{"nothing else", result.Others{CPUShare: number(0.01), StealShare: number(0)}, "this client had too few CPUs"},
+		{"not known", result.Others{}, ""},
+	} {
+		if got := lateBecause(tt.others); !strings.Contains(got, tt.want) || tt.want == "" && got != "" {
+			t.Errorf("%s: %q, want %q", tt.name, got, tt.want)
+		}
 	}
 }

@@ -37,7 +37,7 @@ func chatCommand() *cli.Command {
 			&cli.IntFlag{Name: "window", Value: d.Window, Usage: "of flood: own messages on their way before a user waits for one to come back"},
 			&cli.IntFlag{Name: "text-size", Value: d.TextSize, Usage: "`BYTES` of a message"},
 			&cli.IntFlag{Name: "protocol", Value: d.Proto, Usage: "RESP version; 2 takes two connections a user"},
-			&cli.IntFlag{Name: "runs", Usage: "measured one after the other (default: as many as --score wants)"},
+			&cli.IntFlag{Name: "runs", Usage: "measured one after the other", DefaultText: "as many as --score wants"},
 			&cli.StringFlag{Name: "score", Value: report.Last3, Usage: "last3: of 4 runs the first is dropped; trimmed: of 5 runs the best and the worst"},
 			&cli.StringFlag{Name: "scale", Usage: "rooms `FROM..TO[:STEP]`: one run per level until one fails (default STEP: FROM)"},
 			&cli.DurationFlag{Name: "rest", Usage: "`TIME` of rest before each run but the first"},

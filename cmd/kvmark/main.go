@@ -61,6 +61,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		c.OnUsageError = usage
 		c.HideHelpCommand = true
 		c.Action = checked(c)
+		tidy(c.Flags)
 	}
 	err := app.RunContext(ctx, flagsFirst(app, args))
 	var code exitError
@@ -70,7 +71,11 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	case errors.As(err, &code):
 		return int(code)
 	case errors.As(err, new(usageError)):
-		fmt.Fprint(stderr, prefixed(fmt.Sprintf("%v (see kvmark --help)", err)))
+		help := "kvmark --help"
+		if len(args) > 1 && app.Command(args[1]) != nil {
+			help = "kvmark " + args[1] + " --help"
+		}
+		fmt.Fprint(stderr, prefixed(fmt.Sprintf("%v (see %s)", err, help)))
 		return exitUsage
 	}
 	fmt.Fprint(stderr, prefixed(err.Error()))

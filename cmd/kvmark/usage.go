@@ -6,6 +6,7 @@ import (
 	"regexp"
 	"runtime/debug"
 	"slices"
+	"strings"
 
 	"github.com/urfave/cli/v2"
 
@@ -15,8 +16,19 @@ import (
 // badValue is how package flag refuses a value, with the kind of error alone.
 var badValue = regexp.MustCompile(`^invalid value (".*") for flag -+([a-z-]+): `)
 
-// explained says what a flag wants, in place of what package flag says of a value that it cannot read.
+// unknownFlag is how package flag refuses a name.
+var unknownFlag = regexp.MustCompile(`^flag provided but not defined: -+(.+)$`)
+
+// explained says what a flag wants, in place of what package flag says of a value that it cannot read, and which flag may be
+// meant by a name that there is not.
 func explained(err error, flags []cli.Flag) error {
+	if m := unknownFlag.FindStringSubmatch(err.Error()); m != nil {
+		words := ""
+		if near := cli.SuggestFlag(flags, m[1], true); strings.HasPrefix(near, "--"+m[1][:1]) { // else it is far
+			words = ": did you mean " + near + "?"
+		}
+		return fmt.Errorf("unknown option --%s%s", m[1], words)
+	}
 	m := badValue.FindStringSubmatch(err.Error())
 	if m == nil {
 		return err
@@ -74,5 +86,14 @@ func usualGC() (restore func()) {
 	return func() {
 		debug.SetGCPercent(percent)
 		debug.SetMemoryLimit(limit)
+	}
+}
+
+// tidy shows defaults in words where the usual ones say little.
+func tidy(flags []cli.Flag) {
+	for _, f := range flags {
+		if b, ok := f.(*cli.BoolFlag); ok && !b.Value && b.DefaultText == "" {
+			b.DefaultText = "off"
+		}
 	}
 }
