@@ -1,6 +1,7 @@
 package memory_test
 
 import (
+	"bytes"
 	"fmt"
 	"runtime"
 	"testing"
@@ -22,15 +23,22 @@ func TestConformance(t *testing.T) {
 // entry together with its value: otherwise an overwritten entry would keep two
 // allocations alive, the first for its key.
 func TestSetLetsTheOldEntryGo(t *testing.T) {
-	s := memory.New()
-	key, value := []byte("a key long enough not to share an allocation"), make([]byte, 200)
+	letsTheOldEntryGo(t, memory.New(), []byte("a key long enough not to share an allocation"), make([]byte, 200))
+}
+
+func letsTheOldEntryGo(t *testing.T, s *memory.Store, key, value []byte) {
+	t.Helper()
 	if err := s.Set(key, value); err != nil {
 		t.Fatal(err)
 	}
 	var old weak.Pointer[byte]
 	for shard := range s.Shards() {
 		_ = s.Range(shard, func(k, v []byte) error {
-			if unsafe.Add(unsafe.Pointer(unsafe.SliceData(k)), len(k)) != unsafe.Pointer(unsafe.SliceData(v)) {
+			if !bytes.Equal(k, key) {
+				return nil
+			}
+			const between = 2 // bytes of the value's length
+			if unsafe.Add(unsafe.Pointer(unsafe.SliceData(k)), len(k)+between) != unsafe.Pointer(unsafe.SliceData(v)) {
 				t.Error("key and value are not in one allocation")
 			}
 			old = weak.Make(unsafe.SliceData(k))
@@ -49,6 +57,26 @@ func TestSetLetsTheOldEntryGo(t *testing.T) {
 		t.Error("the overwritten entry is still in memory")
 	}
 	runtime.KeepAlive(s)
+}
+
+// TestTwinsConformance lets keys share eight hashes, so that nearly all of them
+// are twins.
+func TestTwinsConformance(t *testing.T) {
+	storagetest.Run(t, func(testing.TB) storagetest.Open {
+		return func() (storage.Store, error) { return memory.NewWithTwins(7), nil }
+	})
+}
+
+// TestSetLetsTheOldTwinGo is the same for a key that is among the twins.
+func TestSetLetsTheOldTwinGo(t *testing.T) {
+	s := memory.NewWithTwins(0)
+	value := make([]byte, 200)
+	for _, key := range []string{"the key that has the hash", "the key that is its twin and long enough"} {
+		if err := s.Set([]byte(key), value); err != nil {
+			t.Fatal(err)
+		}
+		letsTheOldEntryGo(t, s, []byte(key), value)
+	}
 }
 
 func TestHotPathAllocations(t *testing.T) {
