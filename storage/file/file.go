@@ -29,15 +29,15 @@ import (
 	"github.com/cockroachdb/errors/oserror"
 	"github.com/cockroachdb/pebble/v2/vfs"
 
+	"kvmark/storage/descriptors"
 	"kvmark/storage/usage"
 )
 
 // Defaults of [Options].
 const (
-	DefaultFileBytes    = 256 << 20
-	DefaultBufferBytes  = 1 << 20
-	DefaultMaxOpenFiles = 512
-	DefaultDeadShare    = 0.5
+	DefaultFileBytes   = 256 << 20
+	DefaultBufferBytes = 1 << 20
+	DefaultDeadShare   = 0.5
 
 	maxFileBytes = 1 << 30 // offsets are 32 bits, and a record starts before this
 )
@@ -48,7 +48,7 @@ type Options struct {
 	Dir          string  // the data directory; values are in Dir/values
 	FileBytes    int64   // a value file is sealed before it grows beyond; 0 = 256 MiB, at most 1 GiB
 	BufferBytes  int     // a write; two buffers of it are kept; 0 = 1 MiB
-	MaxOpenFiles int     // open for reading; 0 = 512
+	MaxOpenFiles int     // open for reading; 0 = as package descriptors says, 512 mostly
 	DeadShare    float64 // a sealed file is rewritten when more than this share of it is dead; 0 = 0.5
 	// Logf takes notes on background work, one line each; nil = discard.
 	Logf func(format string, args ...any)
@@ -68,7 +68,7 @@ func (o *Options) defaults() error {
 		o.BufferBytes = DefaultBufferBytes
 	}
 	if o.MaxOpenFiles == 0 {
-		o.MaxOpenFiles = DefaultMaxOpenFiles
+		o.MaxOpenFiles = descriptors.Files()
 	}
 	if o.DeadShare == 0 {
 		o.DeadShare = DefaultDeadShare

@@ -358,7 +358,8 @@ func TestEveryFailure(t *testing.T) {
 	}
 }
 
-// failAt works until something fails, and says whether something did.
+// failAt works until something fails, and says whether somebody was told: the caller, or, of what reclaiming could not do and
+// nobody waits for, a note.
 func failAt(t *testing.T, fs vfs.FS, cause error) (failed bool) {
 	t.Helper()
 	is := func(err error) bool {
@@ -370,11 +371,17 @@ func failAt(t *testing.T, fs vfs.FS, cause error) (failed bool) {
 		}
 		return true
 	}
-	s, err := file.Open(small(fs))
+	var noted atomic.Bool
+	o := small(fs)
+	o.Logf = func(string, ...any) { noted.Store(true) }
+	s, err := file.Open(o)
 	if is(err) {
 		return true
 	}
-	defer s.Close()
+	defer func() {
+		_ = s.Close() // reclaiming has ended
+		failed = failed || noted.Load()
+	}()
 	if is(s.Recovered()) {
 		return true
 	}

@@ -20,6 +20,7 @@ type health struct {
 	closing     chan struct{}
 	once        sync.Once
 	bad         atomic.Bool // fast path: flush or fatal is set
+	opened      atomic.Bool // Pebble works in the background
 
 	mu     sync.Mutex
 	ended  error         // what the last flush said at its end
@@ -94,6 +95,9 @@ func (h *health) flushEnded(err error) {
 func (h *health) background(err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	if h.fatal != nil {
+		return // nothing of it is news
+	}
 	if h.ended == nil || !errors.Is(err, h.ended) {
 		h.logf("lsm: in the background: %v", err)
 		return
@@ -105,10 +109,41 @@ func (h *health) background(err error) {
 func (h *health) setFatal(err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.fatal == nil {
-		h.fatal = fmt.Errorf("%w (nothing is written any more until a restart)", err)
+	if h.fatal != nil {
+		return // what follows from the first one
 	}
+	h.fatal = fmt.Errorf("%w (nothing is written any more until a restart)", err)
 	h.failedLocked(h.fatal)
+}
+
+// mayWrite is asked before Pebble writes anything but a flush. After a fatal error it makes Pebble, which tries again at
+// once, wait: what it has in memory still serves reads, but does not fit any more with what is on disk.
+func (h *health) mayWrite() error {
+	err := h.fatalErr()
+	if err != nil && h.opened.Load() {
+		h.pause()
+	}
+	return err
+}
+
+// pretend keeps an error of the manifest from Pebble while it is being opened: it would try again for ever and never return. What
+// it writes from then on goes nowhere, and Open fails when Pebble is done.
+func (h *health) pretend(err error) error {
+	if err == nil || h.opened.Load() {
+		return err
+	}
+	h.setFatal(fmt.Errorf("lsm: write manifest: %w", err))
+	return nil
+}
+
+// pause returns after a while, or when the store is being closed.
+func (h *health) pause() {
+	t := time.NewTimer(retryAfter)
+	defer t.Stop()
+	select {
+	case <-h.closing:
+	case <-t.C:
+	}
 }
 
 func (h *health) failedLocked(err error) {
@@ -124,12 +159,11 @@ func (h *health) close() { h.once.Do(func() { close(h.closing) }) }
 // own goroutine and without Pebble's locks, so it may wait.
 func (h *health) mayFlush() error {
 	if h.err() != nil {
-		t := time.NewTimer(retryAfter)
-		defer t.Stop()
+		h.pause()
 		select {
 		case <-h.closing:
 			return errClosing
-		case <-t.C:
+		default:
 		}
 	}
 	if err := h.fatalErr(); err != nil {
@@ -159,21 +193,35 @@ const (
 
 // Create implements vfs.FS.
 func (g *guardedFS) Create(name string, category vfs.DiskWriteCategory) (vfs.File, error) {
+	f, err := g.create(name, category)
+	if category != manifestCategory && !g.isMarker(name) {
+		return f, err
+	}
+	if err = g.health.pretend(err); err != nil {
+		return nil, err
+	}
+	if f == nil {
+		if f, err = vfs.NewMem().Create("nowhere", category); err != nil {
+			return nil, err
+		}
+	}
+	return &guardedFile{f, g.health}, nil
+}
+
+func (g *guardedFS) create(name string, category vfs.DiskWriteCategory) (vfs.File, error) {
 	if category == flushCategory {
 		if err := g.health.mayFlush(); err != nil {
 			return nil, err
 		}
+	} else if err := g.health.mayWrite(); err != nil {
+		return nil, err
 	}
 	if g.isMarker(name) {
 		if err := syncDir(g.FS, g.PathDir(name)); err != nil {
 			return nil, err
 		}
 	}
-	f, err := g.FS.Create(name, category)
-	if err == nil && category == manifestCategory {
-		f = &guardedFile{f, g.health}
-	}
-	return f, err
+	return g.FS.Create(name, category)
 }
 
 // OpenDir implements vfs.FS.
@@ -233,25 +281,28 @@ type guardedFile struct {
 }
 
 func (f *guardedFile) Write(p []byte) (int, error) {
-	if err := f.health.fatalErr(); err != nil {
-		return 0, err
+	if err := f.health.mayWrite(); err != nil {
+		return len(p), f.health.pretend(err)
 	}
 	n, err := f.File.Write(p)
 	if err != nil {
 		f.health.setFatal(fmt.Errorf("lsm: write manifest: %w", err))
+		if !f.health.opened.Load() {
+			return len(p), nil // see pretend
+		}
 	}
 	return n, err
 }
 
 func (f *guardedFile) Sync() error {
-	if err := f.health.fatalErr(); err != nil {
-		return err
+	if err := f.health.mayWrite(); err != nil {
+		return f.health.pretend(err)
 	}
 	err := f.File.Sync()
 	if err != nil {
 		f.health.setFatal(fmt.Errorf("lsm: sync manifest: %w", err))
 	}
-	return err
+	return f.health.pretend(err)
 }
 
 // logger keeps Pebble quiet and alive: its own logger prints every event and

@@ -23,6 +23,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"runtime"
 	"strconv"
 	"sync"
 	"time"
@@ -32,6 +33,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/bloom"
 	"github.com/cockroachdb/pebble/v2/vfs"
 
+	"kvmark/storage/descriptors"
 	"kvmark/storage/usage"
 )
 
@@ -56,8 +58,6 @@ const (
 	DefaultCacheBytes    = 64 << 20
 
 	largeValue = 64 << 10 // bytes from which on a value is kept out of the tables
-
-	maxOpenFiles = 512
 )
 
 // Options configure [Open]. Only Dir has no default.
@@ -114,13 +114,15 @@ func Open(o Options) (*Store, error) {
 	}
 	s := &Store{health: newHealth(o.BeforeFlush, o.Logf), fs: o.FS, dir: dir}
 	s.keys.New = func() any { return new([]byte) }
+	files := newFileCache()
+	defer files.Unref() // Pebble has a reference of its own
 	opts := &pebble.Options{
 		FS:                          &guardedFS{FS: o.FS, health: s.health},
 		DisableWAL:                  true,
 		MemTableSize:                o.MemTableBytes,
 		MemTableStopWritesThreshold: 4,
 		CacheSize:                   o.CacheBytes,
-		MaxOpenFiles:                maxOpenFiles,
+		FileCache:                   files,
 		CompactionConcurrencyRange:  func() (int, int) { return 1, 2 },
 		FormatMajorVersion:          pebble.FormatNewest,
 		Merger:                      totalsMerger(),
@@ -153,15 +155,23 @@ func Open(o Options) (*Store, error) {
 		return nil, fmt.Errorf("lsm: open %s: %w", dir, err)
 	}
 	s.db = db
+	s.health.opened.Store(true)
 	err = s.loadTotals()
 	if err == nil {
 		s.token, err = token(db)
 	}
 	if err != nil {
+		s.health.close()
 		_ = db.Close()
 		return nil, fmt.Errorf("lsm: open %s: %w", dir, err)
 	}
 	return s, nil
+}
+
+// newFileCache returns the cache of open tables. Pebble's own would not be smaller than 64 files.
+func newFileCache() *pebble.FileCache {
+	n := descriptors.Files()
+	return pebble.NewFileCache(min(n, runtime.GOMAXPROCS(0)), n)
 }
 
 // key returns the key in Pebble and where to give it back.
@@ -292,6 +302,9 @@ func (s *Store) Clear() error {
 	s.totals.reset()
 	return s.health.fatalErr()
 }
+
+// Err returns the error after which nothing is written any more; nil = there was none. Reads go on.
+func (s *Store) Err() error { return s.health.fatalErr() }
 
 // Count returns the number of entries.
 func (s *Store) Count() int64 { return s.totals.keys.Load() }

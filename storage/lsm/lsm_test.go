@@ -13,6 +13,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
+	"go.uber.org/goleak"
 
 	"kvmark/storage"
 	"kvmark/storage/lsm"
@@ -280,6 +281,11 @@ func failAt(t *testing.T, fs vfs.FS) {
 		}
 	}
 	_ = s.Close() // the disk is full
+}
+
+// TestMain ignores a goroutine that Pebble leaves behind when opening fails halfway.
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("github.com/cockroachdb/pebble/v2.(*ConcurrencyLimitScheduler).periodicGranter"))
 }
 
 func TestOpeningTwiceIsRefused(t *testing.T) {

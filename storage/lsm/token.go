@@ -144,8 +144,10 @@ func compareTokens(dir string, got, want uint64) error {
 
 func openReadOnly(fs vfs.FS, dir string) (*pebble.DB, error) {
 	quiet := newHealth(nil, func(string, ...any) {})
+	files := newFileCache()
+	defer files.Unref()
 	db, err := pebble.Open(dir, &pebble.Options{
-		FS: fs, ReadOnly: true, ErrorIfNotExists: true, DisableWAL: true, MaxOpenFiles: maxOpenFiles,
+		FS: fs, ReadOnly: true, ErrorIfNotExists: true, DisableWAL: true, FileCache: files,
 		FormatMajorVersion: pebble.FormatNewest, Merger: totalsMerger(), Logger: logger{quiet},
 	})
 	if err != nil {
@@ -175,6 +177,9 @@ func Check(fs vfs.FS, dir string) (entries int64, err error) {
 		return 0, err
 	}
 	defer func() { err = errors.Join(err, db.Close()) }()
+	if err := checkBlocks(fs, path, db); err != nil {
+		return 0, err
+	}
 	s := &Store{db: db}
 	if err := s.loadTotals(); err != nil {
 		return 0, &DamageError{path, 0, err}
