@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"os"
 	"slices"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -16,29 +17,40 @@ import (
 )
 
 // Check reads everything in a data directory that a start would use, and reports on every file, in the order of a start: the
-// checkpoints, the values or tables, the log. It changes nothing, and does not stop at the first bad file. The error is about
-// the directory itself. fs nil = the operating system's.
+// checkpoints, the values or tables, the log. It changes nothing, and does not stop at the first bad file. The error says that
+// it could not be checked: there is none, it is no data directory, a file cannot be opened. fs nil = the operating system's.
 func Check(fs vfs.FS, dir string) ([]wal.SegmentReport, error) {
 	if fs == nil {
 		fs = vfs.Default
 	}
-	format, err := ReadFormat(fs, dir)
+	mode, damage, err := modeToRepair(fs, dir, "")
 	if err != nil {
-		return nil, err
+		// If it is one of ours all the same, only its mode is unknown: what is read below is what all modes have.
+		_, damage = ReadFormat(fs, dir)
+		_, corrupt := errors.AsType[*wal.CorruptionError](damage)
+		segments, _ := segmentNames(fs, fs.PathJoin(dir, walName))
+		if !corrupt && !(errors.Is(damage, os.ErrNotExist) && len(segments) > 0) {
+			return nil, err
+		}
 	}
 	var all []wal.SegmentReport
+	if damage != nil {
+		r := wal.SegmentReport{Path: fs.PathJoin(dir, formatName)}
+		setDamage(&r, damage)
+		all = append(all, r)
+	}
 	numbers, _, err := listCheckpoints(fs, fs.PathJoin(dir, checkpointName))
 	if err != nil {
 		return nil, err
 	}
 	for i, n := range numbers {
-		reports, err := checkCheckpoint(fs, dir, n, format.Mode == storage.File && i == len(numbers)-1)
+		reports, err := checkCheckpoint(fs, dir, n, mode == storage.File && i == len(numbers)-1)
 		if err != nil {
 			return nil, err
 		}
 		all = append(all, reports...)
 	}
-	if format.Mode == storage.LSM {
+	if mode == storage.LSM {
 		r := wal.SegmentReport{Path: fs.PathJoin(dir, "lsm")}
 		if r.Records, err = lsm.Check(fs, dir); err != nil {
 			setDamage(&r, err)

@@ -152,6 +152,9 @@ func (rec recorded) judge(fs vfs.FS, mayEnd bool) (verdict, error) {
 	case maps.Equal(got, want) && refused:
 		return reported, nil
 	case maps.Equal(got, want):
+		if err := srv.Checkpoint(); err != nil {
+			return wrong, fmt.Errorf("what the start accepted a checkpoint does not: %w", err)
+		}
 		return harmless, nil
 	}
 	if mayEnd || srv.replayed.Log.CutPath != "" {
@@ -235,7 +238,7 @@ func TestRepairMakesADamagedDirectoryUsable(t *testing.T) {
 			rng := rand.New(rand.NewPCG(7, 7))
 			for _, path := range slices.Sorted(maps.Keys(rec.files)) {
 				good := rec.files[path]
-				if len(good) == 0 || strings.HasSuffix(path, "FORMAT") {
+				if len(good) == 0 || strings.HasSuffix(path, reserveName) {
 					continue
 				}
 				for round := range times(t, "KVMARK_REPAIR", 4, 60) {
@@ -248,6 +251,11 @@ func TestRepairMakesADamagedDirectoryUsable(t *testing.T) {
 					fs, err := rec.with(path, bad)
 					if err != nil {
 						t.Fatal(err)
+					}
+					if _, err := ReadFormat(fs, "/data"); err != nil {
+						if _, corrupt := errors.AsType[*wal.CorruptionError](err); !corrupt {
+							continue // of a newer version, it says, which repair cannot know better
+						}
 					}
 					if err := rec.repairAndRead(fs); err != nil {
 						t.Fatalf("round %d, %s: %v", round, path, err)
@@ -265,7 +273,7 @@ func (rec recorded) repairAndRead(fs vfs.FS) error {
 	}
 	var notes []string
 	note := func(path, what string) { notes = append(notes, path+": "+what) }
-	if err := Repair(fs, "/data", note); err != nil {
+	if err := Repair(fs, "/data", rec.mode, note); err != nil {
 		return fmt.Errorf("repair: %w", err)
 	}
 	after, err := sizes(fs, "/data")
@@ -361,7 +369,7 @@ func TestRepairCanBeInterruptedAnywhere(t *testing.T) {
 				fs := damaged.CrashClone(vfs.CrashCloneCfg{})
 				o := &outage{fs: fs, h: &history{}, rng: rand.New(rand.NewPCG(uint64(n), 3))}
 				o.left.Store(n)
-				if err := Repair(o.wrap(), "/data", func(string, string) {}); err != nil {
+				if err := Repair(o.wrap(), "/data", "", func(string, string) {}); err != nil {
 					t.Fatal(err)
 				}
 				if o.image() == nil {
@@ -408,5 +416,71 @@ func syncTree(t *testing.T, fs vfs.FS, dir string) {
 	}
 	if err := syncDir(fs, dir); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// TestRepairWritesFORMATAnew damages FORMAT, or takes it away. Where something proves the mode nobody has to name it.
+func TestRepairWritesFORMATAnew(t *testing.T) {
+	const good = "kvmark data directory\nversion 1\nmode %s\n"
+	for _, tc := range []struct {
+		name, format string // with the mode in it; "" = none
+		mode, told   storage.Mode
+		want         string // of the error
+	}{
+		{"a directory of value files needs nothing", "", storage.File, "", ""},
+		{"a directory of tables needs nothing", "rubbish", storage.LSM, "", ""},
+		{"a damaged title", "kvmark dada directory\nversion 1\nmode %s\n", storage.Memory, "", ""},
+		{"a missing title", "version 1\nmode %s\n", storage.Serialize, "", ""},
+		{"a damaged version", "kvmark data directory\nversion x\nmode %s\n", storage.Memory, "", ""},
+		{"a cut file", "kvmark data directory\nvers", storage.Memory, "", "--mode"},
+		{"a cut file and a told mode", "kvmark data directory\nvers", storage.Memory, storage.Memory, ""},
+		{"no file and a told mode", "", storage.Serialize, storage.Serialize, ""},
+		{"no file", "", storage.Serialize, "", "--mode"},
+		{"a wrong mode that is told", "", storage.File, storage.LSM, "holds mode file, not lsm"},
+		{"a wrong mode for a good directory", good, storage.File, storage.LSM, "holds mode file, not lsm"},
+		{"a newer version", "kvmark data directory\nversion 2\nmode %s\n", storage.Memory, storage.Memory, "version 2"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			fs := vfs.NewMem()
+			srv := open(t, Options{FS: fs, Mode: tc.mode})
+			speak(t, srv).want("SET k v", ok)
+			shutdown(t, srv)
+			bad := strings.ReplaceAll(tc.format, "%s", string(tc.mode))
+			if err := fs.Remove("/data/FORMAT"); err != nil {
+				t.Fatal(err)
+			}
+			if bad != "" {
+				writeFile(t, fs, "/data/FORMAT", []byte(bad))
+			}
+			if tc.format != good {
+				if _, err := Open(Options{FS: fs, Dir: "/data", Mode: tc.mode}); err == nil {
+					t.Fatal("it starts without a repair")
+				}
+			}
+			reports, err := Check(fs, "/data")
+			if tc.format != good && tc.want != "version 2" && (err != nil || len(reports) < 2 || reports[0].Path != "/data/FORMAT" || reports[0].State != wal.Corrupt) {
+				t.Errorf("check: %v, %v", reports, err)
+			}
+			notes := 0
+			err = Repair(fs, "/data", tc.told, func(string, string) { notes++ })
+			if tc.want != "" {
+				if err == nil || !strings.Contains(err.Error(), tc.want) || notes > 0 {
+					t.Errorf("got %v and %d notes, want %q", err, notes, tc.want)
+				}
+				return
+			}
+			if err != nil || notes != 1 {
+				t.Fatalf("got %v and %d notes", err, notes)
+			}
+			if bad != "" {
+				if kept, err := readSmall(fs, "/data/FORMAT.damaged"); err != nil || kept != bad {
+					t.Errorf("the old one: %q, %v", kept, err)
+				}
+			}
+			speak(t, open(t, Options{FS: fs, Mode: tc.mode})).want("GET k", "$1\r\nv\r\n")
+		})
+	}
+	if err := Repair(vfs.NewMem(), "/nope", storage.Memory, func(string, string) {}); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("no directory: %v", err)
 	}
 }

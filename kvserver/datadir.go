@@ -22,6 +22,7 @@ import (
 //	LOCK         held by the kernel for as long as a server has the directory open; its content means nothing
 //	PID          process id of the server that opened it last, for the text of an error only
 //	FORMAT       what the directory is; written last when it is made
+//	RESERVE      space for a start on a full disk; its content means nothing
 //	CLEAN        where the log ended, if the last server ended in good order
 //	wal/         segments of the log
 //	checkpoint/  states of the store from which a start need not replay the whole log
@@ -65,26 +66,68 @@ func ReadFormat(fs vfs.FS, dir string) (Format, error) {
 	}
 	lines := strings.Split(strings.TrimSuffix(text, "\n"), "\n")
 	if lines[0] != formatTitle {
-		return f, fmt.Errorf("kvserver: %s begins with %.40q, not %q: not a data directory of kvserver", path, lines[0], formatTitle)
+		return f, &wal.CorruptionError{Path: path, Err: fmt.Errorf("it begins with %.40q, not %q: damaged, or not a data directory of kvserver", lines[0], formatTitle)}
 	}
 	for _, line := range lines[1:] {
 		name, value, _ := strings.Cut(line, " ")
 		switch name {
 		case "version":
 			if f.Version, err = strconv.Atoi(value); err != nil {
-				return f, fmt.Errorf("kvserver: %s: version %.40q is no number", path, value)
+				return f, &wal.CorruptionError{Path: path, Err: fmt.Errorf("version %.40q is no number", value)}
 			}
 		case "mode":
 			f.Mode = storage.Mode(value)
 		}
 	}
-	if f.Version != formatVersion {
+	if f.Version < formatVersion { // there has been none
+		return f, &wal.CorruptionError{Path: path, Err: fmt.Errorf("it has version %d", f.Version)}
+	}
+	if f.Version > formatVersion {
 		return f, fmt.Errorf("kvserver: %s has version %d; this program reads version %d", path, f.Version, formatVersion)
 	}
 	if _, err := storage.ParseMode(string(f.Mode)); err != nil {
-		return f, fmt.Errorf("kvserver: %s: %w", path, err)
+		return f, &wal.CorruptionError{Path: path, Err: err}
 	}
 	return f, nil
+}
+
+// formatText is the content of FORMAT.
+func formatText(mode storage.Mode) string {
+	return fmt.Sprintf("%s\nversion %d\nmode %s\n", formatTitle, formatVersion, mode)
+}
+
+// ProveMode returns the mode of a data directory whose FORMAT file is missing or damaged: lsm and file have directories of
+// their own, and the two others a line of FORMAT that may still be readable.
+func ProveMode(fs vfs.FS, dir string) (storage.Mode, error) {
+	names, err := fs.List(dir)
+	if err != nil {
+		return "", fmt.Errorf("kvserver: %w", err)
+	}
+	has := func(name string) bool { return slices.Contains(names, name) }
+	if segments, err := segmentNames(fs, fs.PathJoin(dir, walName)); err != nil {
+		return "", err
+	} else if len(segments) == 0 && !has(checkpointName) {
+		return "", fmt.Errorf("kvserver: %s holds neither a log nor a checkpoint: not a data directory of kvserver", dir)
+	}
+	switch values, tables := has("values"), has("lsm") || has("lsm"+tmpSuffix); {
+	case values && tables:
+		return "", fmt.Errorf("kvserver: %s holds both values and lsm, so its mode is not certain; name it with --mode", dir)
+	case values:
+		return storage.File, nil
+	case tables:
+		return storage.LSM, nil
+	}
+	text, err := readSmall(fs, fs.PathJoin(dir, formatName))
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return "", fmt.Errorf("kvserver: %w", err)
+	}
+	lines := strings.Split(text, "\n")
+	for _, mode := range []storage.Mode{storage.Memory, storage.Serialize} {
+		if slices.Contains(lines, "mode "+string(mode)) {
+			return mode, nil
+		}
+	}
+	return "", fmt.Errorf("kvserver: nothing in %s tells whether its mode is memory or serialize; name it with --mode", dir)
 }
 
 // openDir makes dir a data directory of the given mode if it is missing or empty, checks that it is one otherwise, and
@@ -159,8 +202,8 @@ func claim(fs vfs.FS, dir string, mode storage.Mode) error {
 	if err := checkOurs(fs, dir, mode); err != nil { // again: somebody else may have made it just before
 		return err
 	}
-	if err := writeAtomically(fs, dir, pidName, fmt.Sprintf("%d\n", os.Getpid())); err != nil {
-		return err
+	if err := writeAtomically(fs, dir, pidName, fmt.Sprintf("%d\n", os.Getpid())); err != nil && !errors.Is(err, syscall.ENOSPC) {
+		return err // on a full disk it is not worth a start
 	}
 	if _, err := fs.Stat(fs.PathJoin(dir, formatName)); err == nil {
 		return nil
@@ -172,7 +215,7 @@ func claim(fs vfs.FS, dir string, mode storage.Mode) error {
 	if err := syncDir(fs, dir); err != nil {
 		return err
 	}
-	return writeAtomically(fs, dir, formatName, fmt.Sprintf("%s\nversion %d\nmode %s\n", formatTitle, formatVersion, mode))
+	return writeAtomically(fs, dir, formatName, formatText(mode))
 }
 
 // writeAtomically makes a file that after a crash is there completely or not at all.

@@ -59,6 +59,7 @@ type db struct {
 	stripes []stripe
 	applyFn func(entry.Entry) error // d.apply, made once so that using it allocates nothing
 	now     func() int64            // unix ms
+	space   *space                  // nil = as much as one likes
 	ended   atomic.Uint64           // keys removed because they had come to their end
 
 	logf   func(format string, args ...any) // told of the first failure; nil = nobody
@@ -90,11 +91,11 @@ func (d *db) index(key []byte) int { return int(maphash.Bytes(d.seed, key) % str
 
 func (d *db) stripe(key []byte) *stripe { return &d.stripes[d.index(key)] }
 
-// get appends the value of key to dst. Whoever sends it first waits for pos.
-func (d *db) get(dst, key []byte) (val []byte, ok bool, pos wal.Pos, err error) {
+// get appends the value of key to dst. Whoever sends it first waits for pos. held are the caller's locks.
+func (d *db) get(dst, key []byte, held *locks) (val []byte, ok bool, pos wal.Pos, err error) {
 	st := d.stripe(key)
 	if d.expired(st, key) {
-		d.bury(st, key)
+		d.bury(st, key, held)
 		pos, err = d.visible(st, key)
 		return dst, false, pos, err
 	}
@@ -107,10 +108,10 @@ func (d *db) get(dst, key []byte) (val []byte, ok bool, pos wal.Pos, err error) 
 }
 
 // valueLen is get for those who need only the length, or the existence.
-func (d *db) valueLen(key []byte) (n int, ok bool, pos wal.Pos, err error) {
+func (d *db) valueLen(key []byte, held *locks) (n int, ok bool, pos wal.Pos, err error) {
 	st := d.stripe(key)
 	if d.expired(st, key) {
-		d.bury(st, key)
+		d.bury(st, key, held)
 		pos, err = d.visible(st, key)
 		return 0, false, pos, err
 	}
@@ -159,17 +160,26 @@ func (d *db) expired(st *stripe, key []byte) bool {
 	return at != 0 && at <= d.now()
 }
 
-// bury removes a key that has come to its end, so that nobody who saw it gone sees it again should the clock be set back.
-func (d *db) bury(st *stripe, key []byte) {
-	if d.failed.Load() != nil || !st.mu.TryLock() {
-		return // whoever holds the lock, perhaps the caller, can be about to write it
+// bury removes a key that has come to its end, so that nobody who saw it gone sees it again should the clock be set back. It
+// fails only when writes do.
+func (d *db) bury(st *stripe, key []byte, held *locks) {
+	if d.failed.Load() != nil {
+		return
 	}
-	l := locks{d: d}
-	l.add(key)
-	defer l.unlock()
-	if d.expired(st, key) {
+	if held == nil || !held.has(key) {
+		if held != nil && held.locked {
+			return // to lock one more could take for ever
+		}
+		held = &locks{d: d}
+		held.add(key)
+		held.lock()
+		defer held.unlock()
+	}
+	if !d.expired(st, key) {
+		return // somebody was faster
+	}
+	if _, err := d.write(held, entry.Append(nil, entry.Entry{Op: entry.Delete, Key: key})); err == nil {
 		d.ended.Add(1)
-		_, _ = d.write(&l, entry.Append(nil, entry.Entry{Op: entry.Delete, Key: key})) // an error is the log's, and final
 	}
 }
 
@@ -179,7 +189,12 @@ func (d *db) write(l *locks, payload []byte) (wal.Pos, error) {
 	if f := d.failed.Load(); f != nil {
 		return 0, f.err
 	}
+	taken, err := d.space.take(len(payload))
+	if err != nil {
+		return 0, err
+	}
 	pos, err := d.log.Append(payload)
+	d.space.landed(taken, pos)
 	if err != nil {
 		if d.log.Err() != nil { // otherwise this record alone was refused, for its size say
 			return 0, d.fail(err, nil)
@@ -301,6 +316,13 @@ type locks struct {
 	d      *db
 	bits   [stripeCount / 64]uint64
 	lo, hi int // words in use: [lo, hi)
+	locked bool
+}
+
+// has reports whether the stripe of key is locked by the holder of the set.
+func (l *locks) has(key []byte) bool {
+	i := l.d.index(key)
+	return l.locked && l.bits[i/64]&(1<<(i%64)) != 0
 }
 
 func (l *locks) add(key []byte) { l.addStripe(l.d.index(key)) }
@@ -322,6 +344,7 @@ func (l *locks) addAll() {
 }
 
 func (l *locks) lock() {
+	l.locked = true
 	for w := l.lo; w < l.hi; w++ {
 		for b := l.bits[w]; b != 0; b &= b - 1 {
 			l.d.stripes[w*64+bits.TrailingZeros64(b)].mu.Lock()
@@ -345,5 +368,5 @@ func (l *locks) unlock() {
 		}
 		l.bits[w] = 0
 	}
-	l.lo, l.hi = 0, 0
+	l.lo, l.hi, l.locked = 0, 0, false
 }

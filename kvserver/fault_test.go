@@ -5,8 +5,10 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"net"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -328,4 +330,83 @@ func TestTheClockGoesBack(t *testing.T) {
 	c.want("GET new", "$1\r\nv\r\n")
 	now.Add(2_000)
 	c.want("GET new", null)
+}
+
+// When Accept fails, as without file descriptors, the server says so once, does not spin, and goes on when it works again.
+func TestWithoutFileDescriptorsConnectionsWait(t *testing.T) {
+	var notes atomic.Int32
+	srv := open(t, Options{Logf: func(format string, args ...any) {
+		if text := fmt.Sprintf(format, args...); strings.Contains(text, "accept") {
+			notes.Add(1)
+		}
+	}})
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dry := &dryListener{Listener: ln}
+	dry.left.Store(8)
+	done := make(chan error, 1)
+	go func() { done <- srv.Serve(background(), dry) }()
+	c := dial(t, ln.Addr().String())
+	c.want("+PONG\r\n", "PING")
+	dry.left.Store(2) // and once more
+	dial(t, ln.Addr().String()).want("+PONG\r\n", "PING")
+	shutdown(t, srv)
+	if err := <-done; err != ErrServerClosed {
+		t.Errorf("Serve returned %v", err)
+	}
+	if n := notes.Load(); n != 1 {
+		t.Errorf("noted %d times, want once", n)
+	}
+}
+
+// dryListener has no descriptors for some time.
+type dryListener struct {
+	net.Listener
+	left atomic.Int32
+}
+
+func (l *dryListener) Accept() (net.Conn, error) {
+	if l.left.Add(-1) >= 0 {
+		return nil, &net.OpError{Op: "accept", Err: syscall.EMFILE}
+	}
+	return l.Listener.Accept()
+}
+
+// A key is gone for everybody once somebody was told so, also when others hold its lock at that moment.
+func TestAnEndThatWasSeenIsFinalWhileOthersWrite(t *testing.T) {
+	srv := open(t, Options{WALPolicy: wal.OS})
+	var now atomic.Int64
+	now.Store(5_000_000_000_000)
+	srv.db.now = now.Load
+	c := speak(t, srv)
+	c.want("SET k v PXAT 5000000001000", ok)
+	now.Add(2000)
+	l := &locks{d: srv.db}
+	l.add([]byte("k"))
+	l.lock() // a writer of another key of the stripe
+	done := make(chan struct{})
+	go func() {
+		c.want("EXISTS k", ":0\r\n")
+		close(done)
+	}()
+	for range 1000 { // whatever it does meanwhile
+		runtime.Gosched()
+	}
+	l.unlock()
+	<-done
+	c.want("DBSIZE", ":0\r\n")
+	now.Add(-3_600_000)
+	c.want("EXISTS k", ":0\r\n")
+
+	// A command that holds the lock itself, and then writes nothing.
+	c.want("SET k v PXAT 5000000001000", ok)
+	now.Store(5_000_000_002_000)
+	c.want("GETDEL k", null)
+	c.want("DBSIZE", ":0\r\n")
+	c.want("SET k v PXAT 5000000001000", ok)
+	c.want("SET k w XX", null)
+	now.Add(-3_600_000)
+	c.want("GET k", null)
 }

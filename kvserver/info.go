@@ -16,40 +16,51 @@ import (
 // section is one part of INFO.
 type section struct {
 	name  string
-	write func(srv *Server, t *stats.Text)
+	write func(srv *Server, t *stats.Text, sum *totals)
+
+	counts bool // it needs sum
 }
 
 func sections() []section {
 	process := func(name string) section {
-		return section{name, func(srv *Server, t *stats.Text) { srv.stats.Append(t, name) }}
+		return section{name, func(srv *Server, t *stats.Text, _ *totals) { srv.stats.Append(t, name) }, false}
+	}
+	own := func(name string, write func(*Server, *stats.Text)) section {
+		return section{name, func(srv *Server, t *stats.Text, _ *totals) { write(srv, t) }, false}
 	}
 	return []section{
-		{"Server", (*Server).infoServer},
+		own("Server", (*Server).infoServer),
 		process(stats.SectionGo),
-		{"Clients", (*Server).infoClients},
+		own("Clients", (*Server).infoClients),
 		process(stats.SectionMemory),
 		process(stats.SectionCPU),
 		process(stats.SectionGC),
-		{"Persistence", (*Server).infoPersistence},
-		{"Stats", (*Server).infoStats},
-		{"Commandstats", (*Server).infoCommands},
-		{"Storage", (*Server).infoStorage},
+		own("Persistence", (*Server).infoPersistence),
+		{"Stats", (*Server).infoStats, true},
+		{"Commandstats", (*Server).infoCommands, true},
+		own("Storage", (*Server).infoStorage),
 		process(stats.SectionIO),
-		{"Keyspace", (*Server).infoKeyspace},
+		own("Keyspace", (*Server).infoKeyspace),
 	}
 }
 
 // info returns the sections asked for, all of them for none.
 func (srv *Server) info(wanted [][]byte) []byte {
 	var t stats.Text
+	var sum *totals // adding up every connection's counters takes a while: once is enough
 	for _, s := range sections() {
 		ok := len(wanted) == 0
 		for _, w := range wanted {
 			ok = ok || is(w, strings.ToLower(s.name)) || is(w, "all") || is(w, "default") || is(w, "everything")
 		}
-		if ok {
-			s.write(srv, &t)
+		if !ok {
+			continue
 		}
+		if sum == nil && s.counts {
+			all := srv.totals()
+			sum = &all
+		}
+		s.write(srv, &t, sum)
 	}
 	return t.Bytes()
 }
@@ -109,6 +120,11 @@ func (srv *Server) infoPersistence(t *stats.Text) {
 		status = f.err.Error()
 	}
 	t.Str("wal_error", status)
+	status = "ok"
+	if err := srv.space.refused(); err != nil {
+		status = err.Error()
+	}
+	t.Str("disk_space", status)
 	t.Int("replay_records", srv.replayed.Log.Records)
 	t.Int("replay_bytes", srv.replayed.Log.Bytes)
 	t.Seconds("replay_seconds", srv.replayed.Duration.Seconds())
@@ -161,8 +177,7 @@ func (srv *Server) resetStats() {
 	srv.stats.Reset()
 }
 
-func (srv *Server) infoStats(t *stats.Text) {
-	sum := srv.totals()
+func (srv *Server) infoStats(t *stats.Text, sum *totals) {
 	srv.mu.Lock()
 	accepted, rejected := srv.accepted-srv.baseAccepted, srv.rejected-srv.baseRejected
 	expired, cutOff := srv.db.ended.Load()-srv.baseExpired, srv.pubsub.cutOff.Load()-srv.baseCutOff
@@ -189,9 +204,9 @@ func (srv *Server) infoStats(t *stats.Text) {
 	t.Uint("total_error_replies", sum.errors)
 }
 
-func (srv *Server) infoCommands(t *stats.Text) {
+func (srv *Server) infoCommands(t *stats.Text, sum *totals) {
 	t.Section("Commandstats")
-	for i, c := range srv.totals().commands {
+	for i, c := range sum.commands {
 		if c != (commandTotals{}) {
 			t.Str("cmdstat_"+srv.commands.all[i].name, fmt.Sprintf("calls=%d,failed_calls=%d,rejected_calls=%d", c.calls, c.failed, c.rejected))
 		}

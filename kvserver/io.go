@@ -3,6 +3,7 @@ package kvserver
 import (
 	"fmt"
 	"net"
+	"runtime"
 	"sync/atomic"
 	"time"
 )
@@ -25,6 +26,14 @@ func ParseIO(s string) (IO, error) {
 		return io, nil
 	}
 	return "", fmt.Errorf("kvserver: unknown io %q (use %s or %s)", s, Goroutine, Loop)
+}
+
+// loopCount returns how many loops n stands for.
+func loopCount(n int) int {
+	if n == 0 {
+		return max(1, runtime.GOMAXPROCS(0)/2)
+	}
+	return n
 }
 
 // conn is what the server knows of one connection.

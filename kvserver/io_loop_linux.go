@@ -114,11 +114,8 @@ type loops []*loop
 
 // newLoops starts n loops, for n = 0 as many as GOMAXPROCS makes sense of.
 func newLoops(srv *Server, n int) (loops, error) {
-	if n == 0 {
-		n = max(1, runtime.GOMAXPROCS(0)/2)
-	}
 	var all loops
-	for range n {
+	for range loopCount(n) {
 		l, err := newLoop(srv)
 		if err != nil {
 			all.stop()
@@ -411,6 +408,9 @@ func (l *loop) reply(c *loopLink) {
 		for c.sent < len(s.out) {
 			n, err := transmit(c.fd, s.out[c.sent:])
 			if err == unix.EAGAIN {
+				if c.writing.Load() == 0 {
+					c.writing.Store(l.srv.ticks.Load() + 1) // it has taken nothing at all
+				}
 				return // epoll tells when to go on
 			}
 			if err != nil {

@@ -42,7 +42,7 @@ func delCommand(s *session, args [][]byte) {
 
 // length returns the length of a value, or replies with the error and returns ok = false.
 func (s *session) length(key []byte) (n int, found, ok bool) {
-	n, found, pos, err := s.db.valueLen(key)
+	n, found, pos, err := s.db.valueLen(key, &s.locks)
 	if err != nil {
 		s.ioError(err)
 		return 0, false, false
@@ -297,19 +297,23 @@ func (d *db) sweep(from int) (next int) {
 		payload = payload[:0]
 		l.addStripe(next)
 		l.lock()
-		seen, now := 0, d.now()
+		seen, ended, now := 0, uint64(0), d.now()
 		for key, at := range st.ttl { // in an order that is random enough
 			if seen++; seen > sampled {
 				break
 			}
 			if at <= now {
 				payload = entry.Append(payload, entry.Entry{Op: entry.Delete, Key: []byte(key)})
-				d.ended.Add(1)
+				ended++
 			}
 		}
 		if len(payload) > 0 {
-			// Nobody waits for this: an end that a crash takes back comes again. An error is the log's, and final.
-			_, _ = d.write(l, payload)
+			// Nobody waits for this: an end that a crash takes back comes again.
+			if _, err := d.write(l, payload); err != nil {
+				l.unlock()
+				return next // the log has failed for good, or there is no room for the time being
+			}
+			d.ended.Add(ended)
 		}
 		l.unlock()
 	}

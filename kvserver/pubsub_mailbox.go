@@ -64,9 +64,7 @@ func (b *mailbox) hold(size int) bool {
 	if size > b.srv.opts.MaxMailbox {
 		return false
 	}
-	if b.srv.buffered.Add(more) > b.srv.opts.MaxBuffered {
-		b.srv.buffered.Add(-more)
-		b.srv.overBudget.Add(1)
+	if !b.srv.reserve(more) {
 		return false
 	}
 	b.held = int64(size)

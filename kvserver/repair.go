@@ -24,11 +24,11 @@ const damagedSuffix = ".damaged"
 //
 // What is lost can have been a delete, or a newer value: then an older one is back. A repaired directory is the best there
 // is, not what was acknowledged.
-func Repair(fs vfs.FS, dir string, note func(path, what string)) (err error) {
+func Repair(fs vfs.FS, dir string, mode storage.Mode, note func(path, what string)) (err error) {
 	if fs == nil {
 		fs = vfs.Default
 	}
-	format, err := ReadFormat(fs, dir)
+	mode, damage, err := modeToRepair(fs, dir, mode)
 	if err != nil {
 		return err
 	}
@@ -37,7 +37,12 @@ func Repair(fs vfs.FS, dir string, note func(path, what string)) (err error) {
 		return fmt.Errorf("kvserver: %w: %s (lock: %v); stop its server first", ErrInUse, dir, err)
 	}
 	defer func() { err = errors.Join(err, lock.Close()) }()
-	r := &repairer{fs: fs, dir: dir, mode: format.Mode, note: note}
+	r := &repairer{fs: fs, dir: dir, mode: mode, note: note}
+	if damage != nil {
+		if err := r.format(damage); err != nil {
+			return err
+		}
+	}
 	for _, step := range []func() error{r.tables, r.checkpoints, r.log, r.clean} {
 		if err := step(); err != nil {
 			return err
@@ -52,6 +57,50 @@ type repairer struct {
 	mode storage.Mode
 	note func(path, what string)
 	base uint64 // first segment to replay
+}
+
+// modeToRepair returns the mode of a data directory, and what is wrong with its FORMAT if something is.
+func modeToRepair(fs vfs.FS, dir string, told storage.Mode) (mode storage.Mode, damage, err error) {
+	format, damage := ReadFormat(fs, dir)
+	mode = format.Mode
+	if damage != nil {
+		if _, corrupt := errors.AsType[*wal.CorruptionError](damage); !corrupt && !errors.Is(damage, os.ErrNotExist) {
+			return "", nil, damage // of a newer version, or it cannot be read for now
+		}
+		if _, err := fs.Stat(dir); err != nil {
+			return "", nil, fmt.Errorf("kvserver: %w", err)
+		}
+		if mode, err = ProveMode(fs, dir); err != nil {
+			names, lerr := segmentNames(fs, fs.PathJoin(dir, walName))
+			if told == "" || lerr != nil || len(names) == 0 {
+				return "", nil, errors.Join(damage, err)
+			}
+			mode = told
+		}
+	}
+	if told != "" && told != mode {
+		return "", nil, fmt.Errorf("kvserver: data directory %s holds mode %s, not %s", dir, mode, told)
+	}
+	return mode, damage, nil
+}
+
+// format writes FORMAT anew. The old one is kept aside.
+func (r *repairer) format(why error) error {
+	path := r.fs.PathJoin(r.dir, formatName)
+	if _, err := r.fs.Stat(path); err == nil {
+		aside, err := r.aside(path)
+		if err != nil {
+			return err
+		}
+		if err := vfs.LinkOrCopy(r.fs, path, aside); err != nil {
+			return fmt.Errorf("kvserver: repair: %w", err)
+		}
+	}
+	if err := writeAtomically(r.fs, r.dir, formatName, formatText(r.mode)); err != nil {
+		return err
+	}
+	r.note(path, fmt.Sprintf("written anew for mode %s: %v", r.mode, why))
+	return nil
 }
 
 // aside returns a free name for what path holds now.

@@ -16,14 +16,19 @@ import (
 //	log -> decode -> lane 0: | batch | batch | -> apply
 //	                 lane 1: | batch | batch | -> apply
 //
-// It is worth it where applying a record costs much more than sending it on, which costs as much as the memory mode's Set:
-// see replayLanes. What is on its way is bounded by laneBatch for each batch.
+// See replayLanes for where it is worth it. What is on its way is bounded by laneBatch for each batch.
 type replayer struct {
 	d      *db
+	many   many // the store, if it is one
 	lanes  []*lane
 	failed atomic.Pointer[error] // the first error of a lane
 	route  func(entry.Entry) error
 	done   sync.WaitGroup
+}
+
+// many is a store that sets many entries faster than one after the other.
+type many interface {
+	SetAll(keys, values [][]byte) error
 }
 
 // lane is one goroutine; the replayer fills its batches.
@@ -32,6 +37,9 @@ type lane struct {
 	batches chan []byte // to apply
 	spare   chan []byte // applied
 	busy    sync.WaitGroup
+
+	// The goroutine's: what it has yet to set. They alias its batch.
+	keys, values [][]byte
 }
 
 const (
@@ -39,13 +47,14 @@ const (
 	laneQueue = 4
 )
 
-// newReplayer starts n lanes, for n < 2 none: then entries are applied as they come.
+// newReplayer starts n lanes; without any, entries are applied as they come.
 func newReplayer(d *db, n int) *replayer {
 	r := &replayer{d: d}
-	if r.route = d.applyFn; n < 2 {
+	if r.route = d.applyFn; n == 0 {
 		return r
 	}
 	r.route = r.send
+	r.many, _ = d.store.(many)
 	for range n {
 		l := &lane{batches: make(chan []byte, laneQueue), spare: make(chan []byte, laneQueue+1)}
 		r.lanes = append(r.lanes, l)
@@ -54,19 +63,28 @@ func newReplayer(d *db, n int) *replayer {
 	return r
 }
 
-// replayLanes is the number of lanes: one for each processor where values are compressed, otherwise none. BenchmarkReplay
-// compares them.
+// replayLanes is the number of lanes: one for each processor where applying a record costs much more than sending it on, for
+// waiting for memory or for compressing, and none where files are written one at a time. BenchmarkReplay compares them.
 func replayLanes(mode storage.Mode) int {
-	if mode == storage.Serialize {
+	switch mode {
+	case storage.Memory, storage.Serialize:
 		return runtime.GOMAXPROCS(0)
 	}
-	return 1
+	return 0
 }
 
 func (r *replayer) run(l *lane) {
+	apply := r.d.applyFn
+	if r.many != nil {
+		apply = func(e entry.Entry) error { return r.collect(l, e) }
+	}
 	for b := range l.batches {
 		if r.failed.Load() == nil {
-			if err := entry.Decode(b, r.d.applyFn); err != nil {
+			err := entry.Decode(b, apply)
+			if err == nil {
+				err = r.setAll(l)
+			}
+			if err != nil {
 				r.failed.CompareAndSwap(nil, &err)
 			}
 		}
@@ -76,6 +94,28 @@ func (r *replayer) run(l *lane) {
 		}
 		l.busy.Done()
 	}
+}
+
+// collect is db.apply for entries of which many are set at once.
+func (r *replayer) collect(l *lane, e entry.Entry) error {
+	if e.Op == entry.Set {
+		r.d.stripe(e.Key).setEnd(e.Key, 0)
+		l.keys, l.values = append(l.keys, e.Key), append(l.values, e.Value)
+		return nil
+	}
+	if err := r.setAll(l); err != nil {
+		return err
+	}
+	return r.d.apply(e)
+}
+
+func (r *replayer) setAll(l *lane) error {
+	if len(l.keys) == 0 {
+		return nil
+	}
+	err := r.many.SetAll(l.keys, l.values)
+	l.keys, l.values = l.keys[:0], l.values[:0]
+	return err
 }
 
 // record takes the payload of one record, which it does not keep.

@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"kvmark/kvserver/stats"
+	"kvmark/wal"
 )
 
 // Server is an open data directory and its clients.
@@ -36,8 +37,12 @@ type Server struct {
 	buffered     atomic.Int64  // bytes that count in the budget of MaxBuffered
 	overBudget   atomic.Uint64 // commands and replies for which it had no room
 	authFailures atomic.Uint64
+	lastCutOff   atomic.Int64 // tick, plus one, of the last search for clients to cut off
+	mostBuffered int64        // since memory was given back; tend's
+	givingBack   atomic.Bool
 
-	noSpace     atomic.Bool // less free space than MinFree
+	space       *space
+	slow        *slowdown
 	checkpoints checkpointStats
 	pubsub      *pubsub
 
@@ -91,18 +96,33 @@ func Open(o Options) (*Server, error) {
 	srv.checkpoints.wanted = make(chan struct{}, 1)
 	srv.checkpoints.last.Store(srv.started.Unix())
 	srv.ended, srv.base = newTotals(len(srv.commands.all)), newTotals(len(srv.commands.all))
-	if srv.dirLock, err = openDir(o.FS, o.Dir, o.Mode); err != nil {
+	if srv.slow, err = newSlowdown(&srv.opts, &srv.ticks); err != nil {
 		return nil, err
 	}
-	if err := srv.recover(); err != nil {
-		return nil, errors.Join(err, srv.dirLock.Close())
+	if err := srv.fitClients(); err != nil {
+		return nil, err
+	}
+	if srv.dirLock, err = openDir(o.FS, o.Dir, o.Mode); err != nil {
+		return nil, fullDisk(err, &srv.opts)
+	}
+	srv.space, srv.opts.FS = newSpace(&srv.opts, &srv.settings.minFree)
+	if err = srv.space.makeRoom(); err == nil {
+		err = srv.recover()
+	}
+	if err != nil {
+		return nil, errors.Join(fullDisk(err, &srv.opts), srv.dirLock.Close())
+	}
+	srv.db.space = srv.space
+	srv.space.flush = srv.db.log.Commit
+	if o.WALPolicy == wal.Buffered { // where Commit does nothing
+		srv.space.flush = func(wal.Pos) error { return srv.db.log.Sync() }
 	}
 	if o.IO == Loop {
 		if srv.loops, err = newLoops(srv, o.Loops); err != nil {
 			return nil, errors.Join(err, srv.db.store.Close(), srv.db.log.Close(), srv.dirLock.Close())
 		}
 	}
-	srv.checkSpace()
+	_ = srv.space.poll() // it notes what it finds
 	srv.background.Go(srv.tend)
 	srv.background.Go(srv.checkpointWhenDue)
 	return srv, nil
@@ -123,7 +143,7 @@ func (srv *Server) Serve(ctx context.Context, ln net.Listener) error {
 	}
 	defer srv.untrack(ln)
 	defer context.AfterFunc(ctx, srv.stop)()
-	pause := time.Duration(0)
+	pause, noted := time.Duration(0), time.Time{}
 	for {
 		nc, err := ln.Accept()
 		if err == nil {
@@ -140,8 +160,10 @@ func (srv *Server) Serve(ctx context.Context, ln net.Listener) error {
 			return fmt.Errorf("kvserver: accept: %w", err)
 		}
 		// Out of file descriptors, most likely: connections that end give some back.
-		if pause = min(max(2*pause, 5*time.Millisecond), time.Second); pause == 5*time.Millisecond {
+		pause = min(max(2*pause, 5*time.Millisecond), time.Second)
+		if time.Since(noted) > acceptNote {
 			srv.opts.Logf("kvserver: accept: %v; trying again", err)
+			noted = time.Now()
 		}
 		select {
 		case <-srv.stopping:
@@ -150,6 +172,9 @@ func (srv *Server) Serve(ctx context.Context, ln net.Listener) error {
 		}
 	}
 }
+
+// acceptNote is how often at most it is noted that connections cannot be accepted.
+const acceptNote = time.Minute
 
 func (srv *Server) track(ln net.Listener) bool {
 	srv.mu.Lock()
@@ -312,11 +337,25 @@ func (srv *Server) tend() {
 		case <-ticker.C:
 		}
 		now := srv.ticks.Add(1)
+		srv.checkStore()
 		from = srv.db.sweep(from)
 		if now%int64(time.Second/tick) == 0 {
 			srv.closeStuck(now)
-			srv.checkSpace()
+			srv.giveBack()
+			_ = srv.space.poll()
 		}
+	}
+}
+
+// checkStore makes an error that a store has met in the background, and after which it takes nothing, that of the server: the
+// log is not to grow by what the store refuses.
+func (srv *Server) checkStore() {
+	s, ok := srv.db.store.(interface{ Err() error })
+	if !ok || srv.db.failed.Load() != nil {
+		return
+	}
+	if err := s.Err(); err != nil {
+		_ = srv.db.fail(fmt.Errorf("storage: %w", err), nil) // it is returned by every write
 	}
 }
 
@@ -339,23 +378,6 @@ func (srv *Server) closeStuck(now int64) {
 
 // slowestClient is the bytes a second at which a client may send a command that is too big for the time that all have.
 const slowestClient = 64 << 10
-
-// checkSpace looks whether the disk has the space that writes must leave.
-func (srv *Server) checkSpace() {
-	least := srv.settings.minFree.Load()
-	if least == 0 {
-		srv.noSpace.Store(false)
-		return
-	}
-	u, err := srv.opts.FS.GetDiskUsage(srv.opts.Dir)
-	if err != nil {
-		return // the writes themselves will tell
-	}
-	short := u.AvailBytes < uint64(least)
-	if srv.noSpace.Swap(short) != short && short {
-		srv.opts.Logf("kvserver: %d bytes are free in %s, less than the %d to be left; writes are refused until there are more", u.AvailBytes, srv.opts.Dir, least)
-	}
-}
 
 // port returns the port of the listener, 0 for none.
 func (srv *Server) port() int {

@@ -43,7 +43,6 @@ type session struct {
 	small int // for how many sends in a row a smaller out would have done
 
 	mute  mute          // CLIENT REPLY
-	held  int64         // bytes that count in the server's budget
 	delay time.Duration // see rest
 
 	failures int // to authenticate
@@ -68,6 +67,7 @@ type shared struct {
 	last    atomic.Int32 // index of the last command, 1-based; 0 = none
 	resp3   atomic.Bool
 	pending atomic.Int64 // bytes read that are not yet a command
+	held    atomic.Int64 // bytes that count in the server's budget, or notCounted; whoever cuts the connection off sets it, too
 	partial atomic.Int64 // tick since which they wait for the rest, plus one; 0 = there are none
 	trusted atomic.Bool  // authenticated
 
@@ -132,6 +132,7 @@ func (s *session) run(in []byte) (n int, more bool) {
 		n += k
 		if len(args) > 0 {
 			s.execute(args)
+			s.srv.slow.command()
 		}
 	}
 	s.keep(len(in)-n, n > 0)
@@ -209,9 +210,6 @@ func (s *session) refusal(c *command, args [][]byte) string {
 	case c.flags&listening == 0 && s.listens():
 		return errListens(c, args)
 	}
-	if c.flags&write != 0 && s.srv.noSpace.Load() {
-		return "IOERR the disk has less free space than --min-free asks for; writes are refused until there is more"
-	}
 	if c.firstKey > 0 {
 		last := c.lastKey
 		if last < 0 {
@@ -271,7 +269,7 @@ func (s *session) sent() {
 		s.out, s.payload, s.value, s.waits, s.small = nil, nil, nil, nil, 0
 	}
 	s.out = s.out[:0]
-	if s.held > 0 {
+	if s.held.Load() > 0 {
 		s.holdAll() // less than before, so there is room
 	}
 }
@@ -315,7 +313,7 @@ func (s *session) appendValue(key []byte) (found, ok bool) {
 	const room = "$9223372036854775807\r\n"
 	start := len(s.out)
 	s.out = append(s.out, room[:s.header]...)
-	out, found, pos, err := s.db.get(s.out, key)
+	out, found, pos, err := s.db.get(s.out, key, &s.locks)
 	s.out = out
 	s.wait = max(s.wait, pos)
 	if err != nil {

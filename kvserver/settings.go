@@ -134,11 +134,15 @@ func (s *session) configSet(pairs [][]byte) {
 			refused(fmt.Sprintf("argument must be an integer between %d and %d", p.least, int64(1<<62)/p.unit))
 			return
 		}
+		if most, limited := s.srv.mostClients(); p.name == "maxclients" && limited && v > most {
+			refused(fmt.Sprintf("the process has file descriptors for %d clients (ulimit -n)", max(0, most)))
+			return
+		}
 		changes = append(changes, change{p.set, v * p.unit})
 	}
 	for _, c := range changes {
 		c.set.Store(c.value)
 	}
-	s.srv.checkSpace()
+	_ = s.srv.space.poll()
 	s.ok()
 }

@@ -98,7 +98,7 @@ func (s *session) set(key, value []byte, o setOptions) (done bool) {
 		s.looked(found)
 	} else if o.ifMissing || o.ifThere {
 		var err error
-		if _, found, s.wait, err = s.db.valueLen(key); err != nil {
+		if _, found, s.wait, err = s.db.valueLen(key, &s.locks); err != nil {
 			s.ioError(err)
 			return false
 		}
@@ -230,7 +230,7 @@ func msetCommand(s *session, args [][]byte) {
 }
 
 func strlenCommand(s *session, args [][]byte) {
-	n, found, pos, err := s.db.valueLen(args[1])
+	n, found, pos, err := s.db.valueLen(args[1], &s.locks)
 	if err != nil {
 		s.ioError(err)
 		return
@@ -252,7 +252,7 @@ func (s *session) boolean(b bool) {
 func (s *session) old(key []byte) (found, ok bool) {
 	var pos wal.Pos
 	var err error
-	s.value, found, pos, err = s.db.get(s.value[:0], key)
+	s.value, found, pos, err = s.db.get(s.value[:0], key, &s.locks)
 	if err != nil {
 		s.ioError(err)
 		return false, false

@@ -10,30 +10,34 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"kvmark/kvserver"
+	"kvmark/storage"
 	"kvmark/wal"
 	"kvmark/wal/entry"
 )
 
-// Exit codes of check.
+// Exit codes of check, which say something of the directory; hence 3 for whatever kept it from being read, a mistake in the
+// command line included.
 const (
-	exitTorn    = 1
-	exitCorrupt = 2
+	exitTorn      = 1
+	exitCorrupt   = 2
+	exitUnchecked = 3
 )
+
+const checkName = "check"
 
 func checkCommand(stdout io.Writer) *cli.Command {
 	return &cli.Command{
-		Name:      "check",
+		Name:      checkName,
 		Usage:     "read everything, change nothing, say what is damaged",
-		UsageText: "kvserver check DIR\n\nExit code 0: clean; 1: an unsynced tail that the next start will cut; 2: damaged.",
+		UsageText: "kvserver check DIR\n\nExit code 0: clean; 1: an unsynced tail that the next start will cut; 2: damaged;\n3: could not be checked (no such directory, not a data directory, not readable, a mistake in the command line).",
 		Action: func(c *cli.Context) error {
 			dir, err := oneDir(c)
 			if err != nil {
-				return err
+				return unchecked{err}
 			}
 			files, err := kvserver.Check(nil, dir)
 			if err != nil {
-				fmt.Fprintln(c.App.ErrWriter, oneLine(err))
-				return exitError(exitCorrupt)
+				return unchecked{err}
 			}
 			worst := wal.Clean
 			for _, f := range files {
@@ -55,19 +59,33 @@ func checkCommand(stdout io.Writer) *cli.Command {
 	}
 }
 
+// unchecked is why check could not do its work.
+type unchecked struct{ error }
+
+func (e unchecked) Unwrap() error { return e.error }
+
 func repairCommand(stdout io.Writer) *cli.Command {
 	return &cli.Command{
 		Name:  "repair",
 		Usage: "make a damaged directory usable: move what cannot be read aside, keep the rest, delete nothing",
-		UsageText: "kvserver repair DIR\n\nThe server must not be running. What is replaced stays under a name that ends in .damaged. What is lost may have been a\n" +
+		UsageText: "kvserver repair [--mode MODE] DIR\n\nThe server must not be running. What is replaced stays under a name that ends in .damaged. What is lost may have been a\n" +
 			"delete or a newer value, so an older value can be back.",
+		Flags: []cli.Flag{
+			&cli.StringFlag{Name: "mode", Usage: "the directory's mode, where its FORMAT file is damaged and nothing else tells: memory, serialize, file or lsm"},
+		},
 		Action: func(c *cli.Context) error {
 			dir, err := oneDir(c)
 			if err != nil {
 				return err
 			}
+			mode := storage.Mode(c.String("mode"))
+			if mode != "" {
+				if mode, err = storage.ParseMode(string(mode)); err != nil {
+					return usageError{fmt.Errorf("--mode: %w", err)}
+				}
+			}
 			changed := false
-			err = kvserver.Repair(nil, dir, func(path, what string) {
+			err = kvserver.Repair(nil, dir, mode, func(path, what string) {
 				changed = true
 				fmt.Fprintf(stdout, "%s: %s\n", path, strings.ReplaceAll(what, "\n", "; "))
 			})

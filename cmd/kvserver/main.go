@@ -21,7 +21,7 @@ import (
 	"github.com/urfave/cli/v2"
 )
 
-// Exit codes.
+// Exit codes; check has its own.
 const (
 	exitOK     = 0
 	exitFailed = 1 // could not run
@@ -46,7 +46,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	app := &cli.App{
 		Name:            "kvserver",
 		Usage:           "a key-value server with a write-ahead log, made to be measured",
-		UsageText:       "kvserver [serve] --mode memory|serialize|file|lsm --dir DIR [options]\nkvserver check DIR\nkvserver repair DIR\nkvserver dump DIR",
+		UsageText:       "kvserver [serve] --mode memory|serialize|file|lsm --dir DIR [options]\nkvserver check DIR\nkvserver repair [--mode MODE] DIR\nkvserver dump DIR",
 		Version:         version(),
 		HideHelpCommand: true,
 		Writer:          stdout,
@@ -57,6 +57,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	}
 	for _, c := range app.Commands {
 		c.OnUsageError = onUsageError
+		if c.Name == checkName {
+			c.OnUsageError = func(c *cli.Context, err error, sub bool) error { return unchecked{onUsageError(c, err, sub)} }
+		}
 		c.HideHelpCommand = true
 	}
 	err := app.RunContext(ctx, withCommand(app, args))
@@ -67,6 +70,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		return exitOK
 	case errors.As(err, &exit):
 		return int(exit)
+	case errors.As(err, new(unchecked)):
+		fmt.Fprintln(stderr, oneLine(err))
+		return exitUnchecked
 	case errors.As(err, &usage):
 		fmt.Fprintln(stderr, oneLine(err))
 		return exitUsage

@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"compress/gzip"
 	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
@@ -11,6 +12,7 @@ import (
 	"crypto/x509"
 	"encoding/json"
 	"encoding/pem"
+	"errors"
 	"fmt"
 	"io"
 	"math/big"
@@ -55,7 +57,7 @@ func TestMistakesAreOneLineWithAHint(t *testing.T) {
 	}{
 		{"an unknown command", []string{"frobnicate"}, 2, []string{`unknown command "frobnicate"`, "serve, check, repair or dump"}},
 		{"an unknown flag", []string{"--frobnicate"}, 2, []string{"-frobnicate", "kvserver --help"}},
-		{"an unknown flag of a command", []string{"check", "--frobnicate", dir}, 2, []string{"-frobnicate"}},
+		{"an unknown flag of a command", []string{"check", "--frobnicate", dir}, 3, []string{"-frobnicate"}},
 		{"no directory", nil, 2, []string{"give --dir DIR"}},
 		{"a directory without its flag", []string{"serve", dir}, 2, []string{"did you mean --dir " + dir}},
 		{"an unknown mode", []string{"--dir", dir, "--mode", "tape"}, 2, []string{"--mode", `"tape"`, "memory, serialize, file, lsm"}},
@@ -72,8 +74,12 @@ func TestMistakesAreOneLineWithAHint(t *testing.T) {
 		{"every address without a password", []string{"--dir", dir, "--addr", ":0"}, 2, []string{"--password"}},
 		{"somebody else's directory", []string{"--dir", "/proc"}, 1, []string{"/proc is not empty"}},
 		{"a directory that cannot be made", []string{"--dir", "/proc/nope"}, 1, []string{"/proc/nope"}},
-		{"check without a directory", []string{"check"}, 2, []string{"check takes one data directory"}},
-		{"check of no data directory", []string{"check", dir}, 2, []string{"FORMAT"}},
+		{"check without a directory", []string{"check"}, 3, []string{"check takes one data directory"}},
+		{"check of no data directory", []string{"check", dir}, 3, []string{"FORMAT"}},
+		{"check of no directory at all", []string{"check", dir + "/nope"}, 3, []string{dir + "/nope", "no such file"}},
+		{"check of a file", []string{"check", os.Args[0]}, 3, []string{"not a directory"}},
+		{"repair with an unknown mode", []string{"repair", "--mode", "tape", dir}, 2, []string{"--mode", `"tape"`}},
+		{"a profile that cannot be written", []string{"--dir", dir, "--cpu-profile", "/proc/nope"}, 1, []string{"--cpu-profile", "/proc/nope"}},
 		{"repair of no data directory", []string{"repair", dir}, 1, []string{"FORMAT"}},
 		{"a key without a certificate", []string{"--dir", dir, "--tls-key", "x"}, 2, []string{"--tls-cert and --tls-key go together"}},
 		{"an authority without a certificate", []string{"--dir", dir, "--tls-ca", "x"}, 2, []string{"--tls-ca needs --tls-cert"}},
@@ -366,7 +372,8 @@ func TestSignalsEndTheProgramInOrder(t *testing.T) {
 	for _, sig := range []os.Signal{syscall.SIGTERM, os.Interrupt} {
 		t.Run(sig.String(), func(t *testing.T) {
 			dir := t.TempDir()
-			cmd := exec.Command(os.Args[0], "--dir", dir, "--addr", "127.0.0.1:0", "--wal-sync", "buffered")
+			profile := filepath.Join(t.TempDir(), "cpu.pprof")
+			cmd := exec.Command(os.Args[0], "--dir", dir, "--addr", "127.0.0.1:0", "--wal-sync", "buffered", "--cpu-profile", profile)
 			cmd.Env = append(os.Environ(), mainEnv+"=1")
 			cmd.Stderr = os.Stderr
 			out, err := cmd.StdoutPipe()
@@ -391,11 +398,90 @@ func TestSignalsEndTheProgramInOrder(t *testing.T) {
 			if err := cmd.Wait(); err != nil {
 				t.Fatalf("%v, want exit 0", err)
 			}
+			checkProfile(t, profile)
 			srv := start(t, "--dir", dir, "--addr", "127.0.0.1:0")
 			if got := do(t, srv.ready.Addr, 2, "GET k"); got[1] != "v" {
 				t.Errorf("got %q", got)
 			}
 			srv.stop(t)
+		})
+	}
+}
+
+// checkProfile reads a profile to its end: one that was cut has no valid checksum.
+func checkProfile(t *testing.T, path string) {
+	t.Helper()
+	f, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	unpacked, err := gzip.NewReader(f)
+	if err != nil {
+		t.Fatalf("the profile: %v", err)
+	}
+	if data, err := io.ReadAll(unpacked); err != nil || !bytes.Contains(data, []byte("nanoseconds")) {
+		t.Errorf("the profile has %d bytes, %v", len(data), err)
+	}
+}
+
+// With few file descriptors the server says how many clients it can have, serves those, and turns others away.
+func TestFewFileDescriptors(t *testing.T) {
+	for _, mode := range []string{"memory", "file", "lsm"} {
+		t.Run(mode, func(t *testing.T) {
+			cmd := exec.Command("sh", "-c", `ulimit -n 64 && exec "$0" "$@"`, os.Args[0], "--mode", mode, "--dir", t.TempDir(), "--addr", "127.0.0.1:0")
+			cmd.Env = append(os.Environ(), mainEnv+"=1")
+			var stderr bytes.Buffer
+			cmd.Stderr = &stderr
+			out, err := cmd.StdoutPipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = cmd.Process.Kill() })
+			var r ready
+			if err := json.NewDecoder(out).Decode(&r); err != nil {
+				t.Fatalf("no ready line: %v; %s", err, cmd.Wait())
+			}
+			value := strings.Repeat("v", 100_000)
+			served, refused := 0, 0
+			for range 100 {
+				nc, err := net.Dial("tcp", r.Addr)
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer nc.Close()
+				if err := nc.SetDeadline(time.Now().Add(20 * time.Second)); err != nil {
+					t.Fatal(err)
+				}
+				if _, err := fmt.Fprintf(nc, "*3\r\n$3\r\nSET\r\n$4\r\nk%03d\r\n$%d\r\n%s\r\n", served, len(value), value); err != nil && served < 5 {
+					t.Fatal(err)
+				}
+				line, err := bufio.NewReader(nc).ReadString('\n')
+				switch {
+				case line == "+OK\r\n":
+					served++
+				case strings.Contains(line, "max number of clients"), line == "" && !errors.Is(err, os.ErrDeadlineExceeded):
+					refused++ // or reset, for it had sent something
+				default:
+					t.Fatalf("connection %d: %q, %v", served+refused, line, err)
+				}
+			}
+			if served < 5 || refused < 36 {
+				t.Errorf("%d connections are served, %d refused", served, refused)
+			}
+			if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
+				t.Fatal(err)
+			}
+			if err := cmd.Wait(); err != nil {
+				t.Errorf("%v, want exit 0; %s", err, &stderr)
+			}
+			want := fmt.Sprintf("at most %d clients instead of 10000", served)
+			if text := stderr.String(); !strings.Contains(text, want) || strings.Count(text, "\n") > 4 {
+				t.Errorf("stderr has %q, want %q in it", text, want)
+			}
 		})
 	}
 }

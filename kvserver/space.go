@@ -1,0 +1,281 @@
+package kvserver
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"kvmark/storage"
+	"kvmark/wal"
+)
+
+// space keeps MinFree bytes of the disk free, and enough for a start at any rate. Asking the file system before every write
+// would cost a system call, and asking it now and then would let a fast writer through; so it is asked how much is free, and
+// everything that consumes space counts from then on:
+//
+//	what                            when it counts
+//	a record of the log             before it is appended
+//	value files, tables, the rest   as they are written
+//	a checkpoint                    before each of its writes; it is given up rather than go below
+//
+// When the count has used up what was free above MinFree, the file system is asked again, and writes are refused if it says
+// the same. So after every write MinFree bytes are left, but for what the log writes ahead ([wal.Always], 1 MiB), what the file
+// mode still has in its buffers (2 MiB), and what the lsm mode has yet to write of its memtables and makes of its tables.
+type space struct {
+	fs       vfs.FS
+	dir      string
+	least    *atomic.Int64       // MinFree
+	flush    func(wal.Pos) error // lets the log write what it holds back
+	logf     func(format string, args ...any)
+	reserves bool // the file system says what is free
+
+	used   atomic.Int64  // bytes counted since the start
+	limit  atomic.Int64  // what used may come to; unlimited, or below 0 for no write at all
+	flying atomic.Int64  // bytes that count and may not have been handed to the log yet
+	newest atomic.Uint64 // end of the newest record that counted
+
+	mu      sync.Mutex
+	reserve bool  // the file is there
+	why     error // writes are refused; nil = they are not
+}
+
+const (
+	unlimited = math.MaxInt64
+	// recordOverhead is what a record takes in the log besides its payload, with its share of marks.
+	recordOverhead = 64
+
+	// RESERVE is what a start on a full disk gives up to have room for its own files: a segment of the log, a manifest,
+	// and so on. While it is missing no write is taken.
+	reserveName  = "RESERVE"
+	reserveBytes = 1 << 20
+)
+
+// newSpace returns the space of a data directory, and the file system to be used in it. It takes nothing.
+func newSpace(o *Options, least *atomic.Int64) (*space, vfs.FS) {
+	sp := &space{fs: o.FS, dir: o.Dir, least: least, logf: o.Logf, flush: func(wal.Pos) error { return nil }}
+	sp.limit.Store(unlimited)
+	_, err := sp.free()
+	sp.reserves = err == nil
+	return sp, &countingFS{o.FS, &sp.used}
+}
+
+// free returns how many bytes there are for somebody who is not root.
+func (sp *space) free() (int64, error) {
+	u, err := sp.fs.GetDiskUsage(sp.dir)
+	return int64(min(u.AvailBytes, math.MaxInt64)), err
+}
+
+// makeRoom lets a start have the reserve, if it needs it.
+func (sp *space) makeRoom() error {
+	path := sp.fs.PathJoin(sp.dir, reserveName)
+	info, err := sp.fs.Stat(path)
+	sp.reserve = err == nil && info.Size() == reserveBytes
+	if free, ferr := sp.free(); err != nil || ferr != nil || free >= reserveBytes {
+		return nil
+	}
+	sp.reserve = false
+	if err := sp.fs.Remove(path); err != nil {
+		return fmt.Errorf("kvserver: give up the reserve on a full disk: %w", err)
+	}
+	return syncDir(sp.fs, sp.dir)
+}
+
+// take counts a record that is about to be appended to the log, or refuses it. Whoever took it calls landed when it has been
+// appended, or has not.
+func (sp *space) take(payload int) (n int64, err error) {
+	if sp == nil || sp.limit.Load() == unlimited {
+		return 0, nil
+	}
+	n = int64(payload) + recordOverhead
+	sp.flying.Add(n)
+	if sp.used.Add(n) <= sp.limit.Load() {
+		return n, nil
+	}
+	if err := sp.look(n, false); err != nil {
+		sp.used.Add(-n)
+		sp.flying.Add(-n)
+		return 0, err
+	}
+	return n, nil
+}
+
+func (sp *space) landed(n int64, pos wal.Pos) {
+	if n == 0 {
+		return
+	}
+	for old := sp.newest.Load(); uint64(pos) > old && !sp.newest.CompareAndSwap(old, uint64(pos)); {
+		old = sp.newest.Load()
+	}
+	sp.flying.Add(-n)
+}
+
+// mayWrite refuses n bytes that are about to be written to a file, where they count.
+func (sp *space) mayWrite(n int) error {
+	if sp.limit.Load() == unlimited {
+		return nil
+	}
+	sp.used.Add(int64(n))
+	defer sp.used.Add(-int64(n))
+	if sp.used.Load() <= sp.limit.Load() {
+		return nil
+	}
+	return sp.look(0, false)
+}
+
+// look asks the file system what is free, and returns why what has been counted does not fit, n bytes of it being the caller's and
+// not in the log yet. Unless it must, it does not do so right after somebody else.
+func (sp *space) look(n int64, must bool) error {
+	sp.mu.Lock()
+	defer sp.mu.Unlock()
+	if !must && sp.used.Load() <= sp.limit.Load() {
+		return nil
+	}
+	least := sp.least.Load()
+	if !sp.reserves || least == 0 && sp.reserve {
+		sp.limit.Store(unlimited)
+		return nil
+	}
+	// What counts by now is either on its way to the log, or seen by the file system: hence this order.
+	used := sp.used.Load()
+	flying := sp.flying.Load() - n
+	_ = sp.flush(wal.Pos(sp.newest.Load())) // its error is the log's, and final
+	free, err := sp.free()
+	if err != nil {
+		return nil // the write itself will tell
+	}
+	if !sp.reserve && free >= max(least, reserveBytes)+reserveBytes && sp.fill() {
+		free -= reserveBytes
+	}
+	switch {
+	case !sp.reserve:
+		sp.limit.Store(math.MinInt64)
+		return sp.refuse(fmt.Errorf("the disk is full: %d bytes are free in %s, and writes need %d", free, sp.dir, max(least, reserveBytes)+reserveBytes))
+	case least == 0:
+		sp.limit.Store(unlimited)
+	default:
+		// used holds the caller's n, which free does not.
+		sp.limit.Store(used - n + free - least - flying)
+	}
+	if sp.used.Load() > sp.limit.Load() {
+		return sp.refuse(fmt.Errorf("%d bytes are free in %s, and --min-free keeps %d; writes are refused until there are more", free, sp.dir, least))
+	}
+	if sp.why != nil {
+		sp.why = nil
+		sp.logf("kvserver: %d bytes are free in %s; writes are taken again", free, sp.dir)
+	}
+	return nil
+}
+
+// refuse notes the first of many. REQUIRES: mu held.
+func (sp *space) refuse(why error) error {
+	if sp.why == nil {
+		sp.logf("kvserver: %v", why)
+	}
+	sp.why = why
+	return why
+}
+
+// poll looks anew, for somebody else may use the disk as well, or the setting has changed.
+func (sp *space) poll() error { return sp.look(0, true) }
+
+// refused returns why writes are refused at the moment; nil = they are not.
+func (sp *space) refused() error {
+	sp.mu.Lock()
+	defer sp.mu.Unlock()
+	return sp.why
+}
+
+// fill makes the reserve and reports whether it is there. Its bytes are such that no file system can store them in fewer.
+func (sp *space) fill() bool {
+	path := sp.fs.PathJoin(sp.dir, reserveName)
+	bytes := make([]byte, reserveBytes)
+	_, _ = rand.NewChaCha8([32]byte{}).Read(bytes) // never fails
+	f, err := sp.fs.Create(path, vfs.WriteCategoryUnspecified)
+	if err == nil {
+		_, err = f.Write(bytes)
+		err = errors.Join(err, f.Sync(), f.Close())
+	}
+	if err == nil {
+		err = syncDir(sp.fs, sp.dir)
+	}
+	if err != nil {
+		_ = sp.fs.Remove(path) // it is of no use, and is made again
+	}
+	sp.reserve = err == nil
+	return sp.reserve
+}
+
+// countingFS counts what is written to files, but for the log's, whose records count before they are written.
+type countingFS struct {
+	vfs.FS
+	used *atomic.Int64
+}
+
+// Unwrap implements vfs.FS.
+func (c *countingFS) Unwrap() vfs.FS { return c.FS }
+
+// Create implements vfs.FS.
+func (c *countingFS) Create(name string, category vfs.DiskWriteCategory) (vfs.File, error) {
+	f, err := c.FS.Create(name, category)
+	return c.counted(name, f, err)
+}
+
+// OpenReadWrite implements vfs.FS.
+func (c *countingFS) OpenReadWrite(name string, category vfs.DiskWriteCategory, opts ...vfs.OpenOption) (vfs.File, error) {
+	f, err := c.FS.OpenReadWrite(name, category, opts...)
+	return c.counted(name, f, err)
+}
+
+// ReuseForWrite implements vfs.FS.
+func (c *countingFS) ReuseForWrite(oldname, newname string, category vfs.DiskWriteCategory) (vfs.File, error) {
+	f, err := c.FS.ReuseForWrite(oldname, newname, category)
+	return c.counted(newname, f, err)
+}
+
+func (c *countingFS) counted(name string, f vfs.File, err error) (vfs.File, error) {
+	if err != nil || strings.HasSuffix(name, ".wal") {
+		return f, err
+	}
+	return &countingFile{f, c.used}, nil
+}
+
+type countingFile struct {
+	vfs.File
+	used *atomic.Int64
+}
+
+// Write implements vfs.File.
+func (f *countingFile) Write(p []byte) (int, error) {
+	n, err := f.File.Write(p)
+	f.used.Add(int64(n))
+	return n, err
+}
+
+// WriteAt implements vfs.File.
+func (f *countingFile) WriteAt(p []byte, off int64) (int, error) {
+	n, err := f.File.WriteAt(p, off)
+	f.used.Add(int64(n))
+	return n, err
+}
+
+// fullDisk adds to the error of a start that met a full disk how much has to be freed, and where.
+func fullDisk(err error, o *Options) error {
+	if !errors.Is(err, syscall.ENOSPC) {
+		return err
+	}
+	need := int64(reserveBytes)
+	if total, lerr := logBytes(o.FS, o.FS.PathJoin(o.Dir, walName), 0); lerr == nil && (o.Mode == storage.File || o.Mode == storage.LSM) {
+		need += total // these write the values of the log to files of their own
+	}
+	if u, uerr := o.FS.GetDiskUsage(o.Dir); uerr == nil {
+		need -= min(need-1, int64(min(u.AvailBytes, math.MaxInt64)))
+	}
+	return fmt.Errorf("%w; the disk is full, and a start needs some of it: free %d bytes on the file system of %s and try again", err, need, o.Dir)
+}
