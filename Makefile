@@ -20,7 +20,7 @@ GOFUMPT     := mvdan.cc/gofumpt@v0.12.0
 
 .PHONY: help
 help: ## show this list
-	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 	@echo
 	@echo "  variables: DURATION=$(DURATION) RUNFLAGS FUZZTIME=$(FUZZTIME) BENCH=$(BENCH) BENCHTIME=$(BENCHTIME) COUNT=$(COUNT) PKGS=$(PKGS)"
 
@@ -76,6 +76,17 @@ versus: build ## drive kvserver and redis-server in interleaved rounds (VERSUSFL
 .PHONY: restart
 restart: build ## start after a crash: 20 million Sets over a million keys beside 1 million, every mode and Redis
 	$(GO) run ./cmd/internal/restart -kvserver bin/kvserver
+
+# Both go on where they were cut; results/trust and results/power hold what was recorded.
+SIM         := KVMARK_LONG=1 CGO_ENABLED=0 $(GO) test -count=1 -v -timeout 0
+
+.PHONY: trust
+trust: ## kvserver against itself: how often compare calls a difference (20 min)
+	KVMARK_SIM_OUT=$(CURDIR)/results/trust $(SIM) -run '^TestTrust$$' ./client/experiment
+
+.PHONY: trust-power
+trust-power: ## kvserver against slower ones: how often compare finds it (15 min)
+	KVMARK_SIM_OUT=$(CURDIR)/results/power $(SIM) -run '^TestPower$$' ./client/experiment
 
 .PHONY: fuzz
 fuzz: ## fuzz every decoder, FUZZTIME each
