@@ -39,7 +39,7 @@ type slowdown struct {
 }
 
 const (
-	leastBurn = int64(20 * time.Microsecond) // to begin takes some system calls
+	leastBurn = int64(400 * time.Microsecond) // each burning changes how requests gather, so there should be few
 	longBurn  = int64(time.Millisecond)      // at once, so that others get their turn
 	firstLook = 100                          // commands, before the cost is known
 )
