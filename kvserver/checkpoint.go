@@ -96,16 +96,11 @@ func (c *checkpointWriter) frame(kind byte, payload []byte) error {
 type sequential struct {
 	file   vfs.File
 	offset int64
-	may    func(n int) error // nil = write as much as there is
+	space  *space // nil = write as much as there is
 }
 
 func (s *sequential) Write(b []byte) (int, error) {
-	if s.may != nil {
-		if err := s.may(len(b)); err != nil {
-			return 0, err
-		}
-	}
-	n, err := s.file.WriteAt(b, s.offset)
+	n, err := s.space.write(len(b), func() (int, error) { return s.file.WriteAt(b, s.offset) })
 	s.offset += int64(n)
 	return n, err
 }
@@ -349,7 +344,7 @@ func (srv *Server) writeCheckpoint(path string) (committed func() error, size in
 		return nil, 0, fmt.Errorf("kvserver: %w", err)
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
-	w := checkpointWriter{w: bufio.NewWriterSize(&sequential{file: f, may: srv.space.mayWrite}, 1<<20)}
+	w := checkpointWriter{w: bufio.NewWriterSize(&sequential{file: f, space: srv.space}, 1<<20)}
 	n, err := w.w.WriteString(checkpointMagic)
 	if err != nil {
 		return nil, 0, fmt.Errorf("kvserver: %w", err)

@@ -161,9 +161,9 @@ func (d *db) expired(st *stripe, key []byte) bool {
 }
 
 // bury removes a key that has come to its end, so that nobody who saw it gone sees it again should the clock be set back. It
-// fails only when writes do.
+// does nothing while writes are refused, or when the key cannot be locked beside what the caller holds.
 func (d *db) bury(st *stripe, key []byte, held *locks) {
-	if d.failed.Load() != nil {
+	if d.failed.Load() != nil || d.space.full() {
 		return
 	}
 	if held == nil || !held.has(key) {
@@ -194,7 +194,7 @@ func (d *db) write(l *locks, payload []byte) (wal.Pos, error) {
 		return 0, err
 	}
 	pos, err := d.log.Append(payload)
-	d.space.landed(taken, pos)
+	d.space.landed(taken)
 	if err != nil {
 		if d.log.Err() != nil { // otherwise this record alone was refused, for its size say
 			return 0, d.fail(err, nil)

@@ -175,9 +175,17 @@ func TestWritesStopBeforeTheDiskIsFull(t *testing.T) {
 	isIOError(t, c, "SET k w")
 	isIOError(t, c, "MSET k w")
 	c.want("GET k", "$1\r\nv\r\n")
-	srv.settings.minFree.Store(1)
-	_ = srv.space.poll()
-	c.want("SET k w", ok)
+	for _, least := range []int64{1, 0} {
+		srv.settings.minFree.Store(1 << 62)
+		_ = srv.space.poll()
+		isIOError(t, c, "SET k w")
+		srv.settings.minFree.Store(least)
+		_ = srv.space.poll()
+		c.want("SET k w", ok)
+		if err := srv.space.refused(); err != nil {
+			t.Errorf("MinFree %d: writes are taken, and it says %v", least, err)
+		}
+	}
 }
 
 // A manifest that cannot be written ends all writing, at once and without a write that has to meet it: nobody knows what of it

@@ -8,7 +8,6 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -379,21 +378,30 @@ func TestAnEndThatWasSeenIsFinalWhileOthersWrite(t *testing.T) {
 	srv := open(t, Options{WALPolicy: wal.OS})
 	var now atomic.Int64
 	now.Store(5_000_000_000_000)
-	srv.db.now = now.Load
+	asked := make(chan struct{}, 1)
+	srv.db.now = func() int64 {
+		select {
+		case asked <- struct{}{}:
+		default:
+		}
+		return now.Load()
+	}
 	c := speak(t, srv)
 	c.want("SET k v PXAT 5000000001000", ok)
 	now.Add(2000)
 	l := &locks{d: srv.db}
 	l.add([]byte("k"))
 	l.lock() // a writer of another key of the stripe
+	select {
+	case <-asked: // by SET
+	default:
+	}
 	done := make(chan struct{})
 	go func() {
 		c.want("EXISTS k", ":0\r\n")
 		close(done)
 	}()
-	for range 1000 { // whatever it does meanwhile
-		runtime.Gosched()
-	}
+	<-asked // by EXISTS, which finds that the key is to go
 	l.unlock()
 	<-done
 	c.want("DBSIZE", ":0\r\n")

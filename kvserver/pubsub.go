@@ -29,7 +29,7 @@ type pubsub struct {
 	channels map[string]*audience
 	patterns map[string]*audience
 	ordered  []*audience   // of patterns, the oldest first
-	cutOff   atomic.Uint64 // receivers that did not keep up
+	cutOff   atomic.Uint64 // receivers that did not keep up, and clients that took none of their replies
 	output   atomic.Uint64 // bytes that publishers wrote to receivers themselves
 }
 

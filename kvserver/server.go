@@ -20,7 +20,6 @@ import (
 	"time"
 
 	"kvmark/kvserver/stats"
-	"kvmark/wal"
 )
 
 // Server is an open data directory and its clients.
@@ -113,10 +112,7 @@ func Open(o Options) (*Server, error) {
 		return nil, errors.Join(fullDisk(err, &srv.opts), srv.dirLock.Close())
 	}
 	srv.db.space = srv.space
-	srv.space.flush = srv.db.log.Commit
-	if o.WALPolicy == wal.Buffered { // where Commit does nothing
-		srv.space.flush = func(wal.Pos) error { return srv.db.log.Sync() }
-	}
+	srv.space.flush = srv.db.log.Flush
 	if o.IO == Loop {
 		if srv.loops, err = newLoops(srv, o.Loops); err != nil {
 			return nil, errors.Join(err, srv.db.store.Close(), srv.db.log.Close(), srv.dirLock.Close())

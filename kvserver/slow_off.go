@@ -1,4 +1,4 @@
-//go:build !kvmark_slow
+//go:build !kvmark_slow || !linux
 
 package kvserver
 

@@ -1,4 +1,4 @@
-//go:build kvmark_slow
+//go:build kvmark_slow && linux
 
 package kvserver
 
@@ -40,8 +40,8 @@ type slowdown struct {
 
 const (
 	leastBurn = int64(400 * time.Microsecond) // each burning changes how requests gather, so there should be few
-	longBurn  = int64(time.Millisecond)      // at once, so that others get their turn
-	firstLook = 100                          // commands, before the cost is known
+	longBurn  = int64(time.Millisecond)       // at once, so that others get their turn
+	firstLook = 100                           // commands, before the cost is known
 )
 
 // newSlowdown reads KVMARK_SLOW.

@@ -13,7 +13,6 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"kvmark/storage"
-	"kvmark/wal"
 )
 
 // space keeps MinFree bytes of the disk free, and enough for a start at any rate. Asking the file system before every write
@@ -26,20 +25,19 @@ import (
 //	a checkpoint                    before each of its writes; it is given up rather than go below
 //
 // When the count has used up what was free above MinFree, the file system is asked again, and writes are refused if it says
-// the same. So after every write MinFree bytes are left, but for what the log writes ahead ([wal.Always], 1 MiB), what the file
+// the same. So after every write MinFree bytes are left, but for what the log writes ahead (policy always, 1 MiB), what the file
 // mode still has in its buffers (2 MiB), and what the lsm mode has yet to write of its memtables and makes of its tables.
 type space struct {
 	fs       vfs.FS
 	dir      string
-	least    *atomic.Int64       // MinFree
-	flush    func(wal.Pos) error // lets the log write what it holds back
+	least    *atomic.Int64 // MinFree
+	flush    func() error  // lets the log write what it holds back
 	logf     func(format string, args ...any)
-	reserves bool // the file system says what is free
+	measured bool // the file system says what is free
 
-	used   atomic.Int64  // bytes counted since the start
-	limit  atomic.Int64  // what used may come to; unlimited, or below 0 for no write at all
-	flying atomic.Int64  // bytes that count and may not have been handed to the log yet
-	newest atomic.Uint64 // end of the newest record that counted
+	used   atomic.Int64 // bytes counted since the start
+	limit  atomic.Int64 // what used may come to; unlimited, or below 0 for no write at all
+	flying atomic.Int64 // bytes that count and may not have been handed to the log, or written, yet
 
 	mu      sync.Mutex
 	reserve bool  // the file is there
@@ -59,10 +57,10 @@ const (
 
 // newSpace returns the space of a data directory, and the file system to be used in it. It takes nothing.
 func newSpace(o *Options, least *atomic.Int64) (*space, vfs.FS) {
-	sp := &space{fs: o.FS, dir: o.Dir, least: least, logf: o.Logf, flush: func(wal.Pos) error { return nil }}
+	sp := &space{fs: o.FS, dir: o.Dir, least: least, logf: o.Logf, flush: func() error { return nil }}
 	sp.limit.Store(unlimited)
 	_, err := sp.free()
-	sp.reserves = err == nil
+	sp.measured = err == nil
 	return sp, &countingFS{o.FS, &sp.used}
 }
 
@@ -94,43 +92,49 @@ func (sp *space) take(payload int) (n int64, err error) {
 		return 0, nil
 	}
 	n = int64(payload) + recordOverhead
-	sp.flying.Add(n)
-	if sp.used.Add(n) <= sp.limit.Load() {
-		return n, nil
-	}
-	if err := sp.look(n, false); err != nil {
-		sp.used.Add(-n)
-		sp.flying.Add(-n)
+	if err := sp.hold(n); err != nil {
 		return 0, err
 	}
 	return n, nil
 }
 
-func (sp *space) landed(n int64, pos wal.Pos) {
-	if n == 0 {
-		return
+func (sp *space) landed(n int64) { sp.flying.Add(-n) }
+
+// write lets write have n bytes, which count by themselves once they are written, or refuses them.
+func (sp *space) write(n int, write func() (int, error)) (int, error) {
+	if sp == nil || sp.limit.Load() == unlimited {
+		return write()
 	}
-	for old := sp.newest.Load(); uint64(pos) > old && !sp.newest.CompareAndSwap(old, uint64(pos)); {
-		old = sp.newest.Load()
+	held := int64(n)
+	if err := sp.hold(held); err != nil {
+		return 0, err
 	}
-	sp.flying.Add(-n)
+	defer func() {
+		sp.used.Add(-held)
+		sp.flying.Add(-held)
+	}()
+	return write()
 }
 
-// mayWrite refuses n bytes that are about to be written to a file, where they count.
-func (sp *space) mayWrite(n int) error {
-	if sp.limit.Load() == unlimited {
+// hold counts n bytes that are on their way, or refuses them.
+func (sp *space) hold(n int64) error {
+	sp.flying.Add(n)
+	if sp.used.Add(n) <= sp.limit.Load() {
 		return nil
 	}
-	sp.used.Add(int64(n))
-	defer sp.used.Add(-int64(n))
-	if sp.used.Load() <= sp.limit.Load() {
-		return nil
+	err := sp.look(n, false)
+	if err != nil {
+		sp.used.Add(-n)
+		sp.flying.Add(-n)
 	}
-	return sp.look(0, false)
+	return err
 }
+
+// full says, without asking anybody, whether there was no room when last looked.
+func (sp *space) full() bool { return sp != nil && sp.used.Load() > sp.limit.Load() }
 
 // look asks the file system what is free, and returns why what has been counted does not fit, n bytes of it being the caller's and
-// not in the log yet. Unless it must, it does not do so right after somebody else.
+// not written yet. Unless it must, it does not do so right after somebody else.
 func (sp *space) look(n int64, must bool) error {
 	sp.mu.Lock()
 	defer sp.mu.Unlock()
@@ -138,14 +142,14 @@ func (sp *space) look(n int64, must bool) error {
 		return nil
 	}
 	least := sp.least.Load()
-	if !sp.reserves || least == 0 && sp.reserve {
+	if !sp.measured || least == 0 && sp.reserve && sp.why == nil {
 		sp.limit.Store(unlimited)
 		return nil
 	}
-	// What counts by now is either on its way to the log, or seen by the file system: hence this order.
+	// What counts by now is either on its way, or seen by the file system: hence this order.
 	used := sp.used.Load()
 	flying := sp.flying.Load() - n
-	_ = sp.flush(wal.Pos(sp.newest.Load())) // its error is the log's, and final
+	_ = sp.flush() // its error is the log's, and final
 	free, err := sp.free()
 	if err != nil {
 		return nil // the write itself will tell

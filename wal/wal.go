@@ -219,15 +219,23 @@ func (l *Log) Reached(p Pos) bool {
 	return l.written.Load() >= uint64(p) || l.options.Policy == Buffered
 }
 
+// Flush returns when everything appended before the call has been handed to the operating system.
+func (l *Log) Flush() error { return l.reach(&l.written, l.end()) }
+
 // Sync returns when everything appended before the call is on the device.
 func (l *Log) Sync() error {
-	l.mu.Lock()
-	p := l.appended
-	l.mu.Unlock()
+	p := l.end()
 	if err := l.reach(&l.written, p); err != nil {
 		return err
 	}
 	return l.syncTo(p)
+}
+
+// end is the position behind the newest record.
+func (l *Log) end() Pos {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.appended
 }
 
 // Err returns the first error of a write, sync or file creation. It is final: every later Append returns it, and so does

@@ -14,9 +14,9 @@ func lockFile(path string) (*os.File, error) {
 var errInUse = errors.New("it belongs to another")
 
 // lockStale locks a file that is there. Servers die with their kvmark here (see processAttributes), so that nobody uses
-// what it guards. It must be this user's: in a directory for all, another's name may lead anywhere.
+// what it guards. It must be this user's: in a directory for all, another's name may lead anywhere, or to a pipe, which would block.
 func lockStale(path string) (*os.File, error) {
-	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NOFOLLOW, 0)
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, err
 	}

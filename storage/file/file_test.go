@@ -373,7 +373,11 @@ func failAt(t *testing.T, fs vfs.FS, cause error) (failed bool) {
 	}
 	var noted atomic.Bool
 	o := small(fs)
-	o.Logf = func(string, ...any) { noted.Store(true) }
+	o.Logf = func(format string, args ...any) {
+		if strings.Contains(fmt.Sprintf(format, args...), cause.Error()) {
+			noted.Store(true)
+		}
+	}
 	s, err := file.Open(o)
 	if is(err) {
 		return true

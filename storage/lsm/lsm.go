@@ -152,6 +152,7 @@ func Open(o Options) (*Store, error) {
 		}
 	}
 	if err != nil {
+		s.health.close()
 		return nil, fmt.Errorf("lsm: open %s: %w", dir, err)
 	}
 	s.db = db

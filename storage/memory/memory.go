@@ -59,8 +59,8 @@ type Store struct {
 // nor the line that is prefetched with it, with the lock of another.
 type shard struct {
 	mu sync.RWMutex
-	// m has an entry for every hash, twins those whose hash m has for another
-	// key. An entry stays in one of them, so that a scan of m and then of twins
+	// m has an entry for every hash, twins those whose hash m had for another
+	// key when they were set. An entry stays in one of them, so that a scan of m and then of twins
 	// sees it once. Guarded by mu, as is all below.
 	m          map[uint64]entry
 	twins      map[string]entry // nil until there are some

@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"fmt"
 	"hash/crc32"
-	"math"
 	"slices"
 
 	"github.com/cespare/xxhash/v2"
@@ -274,7 +273,7 @@ func (c *coder) sign(b []byte, index int) {
 // splice appends a bucket to dst in which entry at, or a new one, is raw. It does nothing if the bucket has to be made anew.
 func (c *coder) splice(dst []byte, f *piecesFront, at, oldSize int, tag byte, first, raw []byte, sc *scratch) (out []byte, ok bool) {
 	size := f.raw - oldSize + len(raw)
-	if at == 0 || size < piecesFrom || len(first)+len(raw) > codec.MaxPieces || size > codec.MaxPieces {
+	if at == 0 || size < piecesFrom || size > codec.MaxPieces {
 		return dst, false
 	}
 	if sc.pieces, ok = c.pieces.EncodeOne(sc.pieces[:0], f.number, first, raw); !ok {
@@ -287,9 +286,6 @@ func (c *coder) splice(dst []byte, f *piecesFront, at, oldSize int, tag byte, fi
 		behind = from + len(old)
 	} else {
 		entries++
-	}
-	if len(sc.pieces) > math.MaxUint16 {
-		return dst, false
 	}
 	start := len(dst)
 	dst, index := appendFront(dst, kindInMemory, entries, size, f.number)

@@ -57,7 +57,9 @@ func Stalling(addr string, after int64) (at string, stop func(), err error) {
 				c.Close()
 				continue
 			}
-			if keep(c) && keep(s) {
+			if !keep(c) {
+				s.Close()
+			} else if keep(s) {
 				running.Go(func() { pass(s, c, 1) })
 				running.Go(func() { pass(c, s, 0) })
 			}

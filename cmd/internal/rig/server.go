@@ -36,6 +36,7 @@ type Server struct {
 	Dir     string // holds the data, and the file "output" with what the server printed
 	Addr    string
 	cmd     *exec.Cmd
+	ended   chan struct{} // closed when the process has
 	control *client.Conn
 	workers []*Worker
 	idle    []*client.Conn
@@ -66,7 +67,7 @@ func (s *Server) launch(ctx context.Context) error {
 		return err
 	}
 	cmd := s.command(port)
-	output, err := os.Create(filepath.Join(s.Dir, "output"))
+	output, err := os.OpenFile(filepath.Join(s.Dir, "output"), os.O_CREATE|os.O_APPEND|os.O_RDWR, 0o666)
 	if err != nil {
 		return err
 	}
@@ -75,30 +76,29 @@ func (s *Server) launch(ctx context.Context) error {
 	if err := cmd.Start(); err != nil {
 		return fmt.Errorf("start %s: %w", s.Name, err)
 	}
-	s.cmd = cmd
+	ended := make(chan struct{})
+	s.cmd, s.ended = cmd, ended
+	go func() {
+		_ = cmd.Wait() // what it printed says more
+		close(ended)
+	}()
 	for until := time.Now().Add(readyWithin); ; time.Sleep(2 * time.Millisecond) {
 		if err = s.ping(ctx); err == nil {
 			return nil
 		}
-		var died error
-		if syscall.Kill(cmd.Process.Pid, 0) != nil || exited(cmd.Process.Pid) {
-			died = errors.New("it has ended")
+		select {
+		case <-ended:
+			err = errors.New("it has ended")
+		case <-ctx.Done():
+			err = ctx.Err()
+		default:
+			if time.Now().Before(until) {
+				continue
+			}
 		}
-		if died != nil || time.Now().After(until) || ctx.Err() != nil {
-			text, _ := os.ReadFile(output.Name())
-			return fmt.Errorf("%s does not serve: %w\n%s", s.Name, errors.Join(err, died, ctx.Err()), text)
-		}
+		text, _ := os.ReadFile(output.Name())
+		return fmt.Errorf("%s does not serve: %w\n%s", s.Name, err, text)
 	}
-}
-
-// exited tells of a child that has ended and was not waited for.
-func exited(pid int) bool {
-	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		return false // no such file system: the time limit has to do
-	}
-	_, state, ok := strings.Cut(string(stat), ") ")
-	return ok && strings.HasPrefix(state, "Z")
 }
 
 // ping keeps the connection once it answers PONG; a server that still loads its data answers an error.
@@ -107,11 +107,12 @@ func (s *Server) ping(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	_ = c.SetDeadline(time.Now().Add(readyWithin))
 	if _, err := c.Do("PING"); err != nil {
 		return errors.Join(err, c.Close())
 	}
 	s.control = c
-	return nil
+	return c.SetDeadline(time.Time{})
 }
 
 func (s *Server) command(port int) *exec.Cmd {
@@ -135,7 +136,7 @@ func (s *Server) Restart(ctx context.Context) error {
 	if err := s.cmd.Process.Kill(); err != nil {
 		return err
 	}
-	_ = s.cmd.Wait() // reports the signal
+	<-s.ended
 	s.cmd = nil
 	return s.launch(ctx)
 }
@@ -143,9 +144,13 @@ func (s *Server) Restart(ctx context.Context) error {
 // Pid is the process's number.
 func (s *Server) Pid() int { return s.cmd.Process.Pid }
 
-// Dial makes a connection to the server.
+// Dial makes a connection to the server. Whatever waits on it returns when ctx ends.
 func (s *Server) Dial(ctx context.Context) (*client.Conn, error) {
-	return client.Dial(ctx, s.Addr, client.Options{Timeout: time.Minute})
+	c, err := client.Dial(ctx, s.Addr, client.Options{Timeout: time.Minute})
+	if err == nil {
+		context.AfterFunc(ctx, func() { _ = c.SetDeadline(time.Unix(1, 0)) })
+	}
+	return c, err
 }
 
 // Info returns the numbers of the server's INFO.
@@ -204,7 +209,7 @@ func (s *Server) Stop() error {
 	if s.cmd != nil {
 		_ = s.cmd.Process.Signal(syscall.SIGTERM)
 		late := time.AfterFunc(20*time.Second, func() { _ = s.cmd.Process.Kill() })
-		_ = s.cmd.Wait()
+		<-s.ended
 		late.Stop()
 	}
 	return os.RemoveAll(s.Dir)

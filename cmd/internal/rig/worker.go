@@ -16,7 +16,8 @@ type Worker struct {
 	conn       *client.Conn
 	gen        *workload.Generator
 	key, value []byte
-	n          []int
+	n          []int // keys of the batch
+	ops        int   // of the last Drive
 }
 
 // Connect makes w.Workers connections that send what w says, and idle ones beside them.
@@ -77,27 +78,22 @@ func (s *Server) Set(count, depth int) error {
 func (s *Server) Drive(op string, depth int, slice time.Duration) (ops int, seconds float64, err error) {
 	begin := time.Now()
 	end := begin.Add(slice)
-	counts := make(map[*Worker]*int, len(s.workers))
 	for _, w := range s.workers {
-		counts[w] = new(int)
 		if err := w.conn.SetDeadline(end.Add(20 * time.Second)); err != nil {
 			return 0, 0, err
 		}
 	}
 	err = s.together(func(w *Worker) error {
-		n := 0
-		for time.Now().Before(end) {
+		for w.ops = 0; time.Now().Before(end); w.ops += depth {
 			if err := w.batch(op, depth); err != nil {
 				return err
 			}
-			n += depth
 		}
-		*counts[w] = n
 		return nil
 	})
 	seconds = time.Since(begin).Seconds()
-	for _, n := range counts {
-		ops += *n
+	for _, w := range s.workers {
+		ops += w.ops
 	}
 	return ops, seconds, err
 }
