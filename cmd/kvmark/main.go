@@ -83,7 +83,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 }
 
 // flagsFirst moves the flags of a command before its arguments, where the flag package wants them; everything behind
-// "--" is an argument.
+// "--" is an argument. Where help is asked for, nothing else matters.
 func flagsFirst(app *cli.App, args []string) []string {
 	if len(args) < 3 {
 		return args
@@ -107,6 +107,8 @@ func flagsFirst(app *cli.App, args []string) []string {
 			return append(append(append(flags, "--"), rest...), args[i+1:]...)
 		case len(a) < 2 || a[0] != '-':
 			rest = append(rest, a)
+		case a == "-h" || trimDashes(a) == "help":
+			return []string{args[0], args[1], "--help"} // with an argument, the library explains the command of that name
 		default:
 			flags = append(flags, a)
 			if takesValue[trimDashes(a)] && i+1 < len(args) {

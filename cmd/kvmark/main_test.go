@@ -434,6 +434,8 @@ func TestFlagsFirst(t *testing.T) {
 		{"x c a -- --s b", "x c -- a --s b"},
 		{"x c a -", "x c -- a -"},
 		{"x c --s", "x c --s --"},
+		{"x c a --s v --help", "x c --help"},
+		{"x c -h", "x c --help"},
 		{"x other a --s v", "x other a --s v"},
 	}
 	for _, tt := range tests {
