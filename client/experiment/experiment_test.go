@@ -76,13 +76,18 @@ func TestAnExperimentMeasuresEveryCellOncePerRound(t *testing.T) {
 			if want := fmt.Sprintf("0 of %d samples, 0 s; now ", 6*len(c.Load.Modes)); !strings.HasPrefix(lines[0], want) {
 				t.Errorf("progress %q, want %q", lines[0], want)
 			}
+			var replies int64 // of all: a machine that is busy may give one short window none
 			for _, s := range o.Samples {
-				if s.Failed != "" || s.Cells[0].Op != "set" || s.Cells[1].Op != "get" || s.Cells[0].OK == 0 || s.Process.GOGC != o.Plan.Variants[s.Variant].Get("GOGC") {
+				replies += s.Cells[0].OK
+				if s.Failed != "" || s.Cells[0].Op != "set" || s.Cells[1].Op != "get" || s.Process.GOGC != o.Plan.Variants[s.Variant].Get("GOGC") {
 					t.Errorf("sample %+v", s)
 				}
 				if slices > 0 && (len(s.Slices) != 2 || len(s.Slices[1])%2 != 0 || len(s.Slices[1]) < 2) {
 					t.Errorf("slices %v", s.Slices)
 				}
+			}
+			if replies == 0 {
+				t.Error("nothing was measured")
 			}
 			if left, err := os.ReadDir(c.Load.Dir); err != nil || len(left) != 0 {
 				t.Errorf("%v is left, %v", left, err)

@@ -444,8 +444,8 @@ func TestInterruption(t *testing.T) {
 					names := slices.DeleteFunc(failed(cell), func(name string) bool {
 						return name == "window_long_enough" || name == "stalled" || name == "littles_law"
 					})
-					if !hard && (cell.OK == 0 || len(names) != 1) {
-						t.Errorf("%d replies, failed checks %v", cell.OK, names)
+					if !hard && len(names) != 1 {
+						t.Errorf("failed checks %v", names)
 					}
 					if cell.Seconds >= 4 || cell.OK > 0 && *cell.QPS*cell.Seconds > float64(cell.OK)+0.5 {
 						t.Errorf("%v s, %v QPS for %d replies", cell.Seconds, *cell.QPS, cell.OK)
