@@ -46,6 +46,10 @@ func bgsaveCommand(s *session, args [][]byte) {
 		s.ioError(f.err)
 		return
 	}
+	if err := s.srv.space.full(); err != nil {
+		s.ioError(err)
+		return
+	}
 	if s.srv.checkpoints.running.Load() {
 		s.fail("ERR Background save already in progress")
 		return

@@ -282,6 +282,9 @@ func (srv *Server) Checkpoint() error {
 }
 
 func (srv *Server) checkpoint() (err error) {
+	if err := srv.space.full(); err != nil {
+		return fmt.Errorf("kvserver: a checkpoint needs room before it makes some: %w", err)
+	}
 	start := time.Now()
 	fs, dir := srv.opts.FS, srv.opts.FS.PathJoin(srv.opts.Dir, checkpointName)
 	if err := fs.MkdirAll(dir, 0o700); err != nil {

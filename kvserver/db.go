@@ -163,7 +163,7 @@ func (d *db) expired(st *stripe, key []byte) bool {
 // bury removes a key that has come to its end, so that nobody who saw it gone sees it again should the clock be set back. It
 // does nothing while writes are refused, or when the key cannot be locked beside what the caller holds.
 func (d *db) bury(st *stripe, key []byte, held *locks) {
-	if d.failed.Load() != nil || d.space.full() {
+	if d.failed.Load() != nil || d.space.full() != nil {
 		return
 	}
 	if held == nil || !held.has(key) {

@@ -34,7 +34,7 @@ func TestLimits(t *testing.T) {
 		{"an empty key", command("SET", "", "v"), ok, false},
 		{"an empty value", command("SET", "k", ""), ok, false},
 		{"a value at the limit", command("SET", "k", repeat("v", maxValue)), ok, false},
-		{"a value beyond it", command("SET", "k", repeat("v", maxValue+1)), "-ERR Protocol error: invalid bulk length\r\n", true},
+		{"a value beyond it", command("SET", "k", repeat("v", maxValue+1)), "-ERR Protocol error: invalid bulk length: 8193 bytes, at most 8192 are taken\r\n", true},
 		{"a value of negative length", "*2\r\n$3\r\nGET\r\n$-1\r\n", "-ERR Protocol error: invalid bulk length\r\n", true},
 		{"a value that grows to the limit", command("APPEND", "v8191", "v"), ":8192\r\n", false},
 		{"a value that grows beyond it", command("APPEND", "v", "v"), "-ERR value of 8193 bytes; the limit is 8192\r\n", false},

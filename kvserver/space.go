@@ -24,8 +24,8 @@ import (
 //	value files, tables, the rest   as they are written
 //	a checkpoint                    before each of its writes; it is given up rather than go below
 //
-// When the count has used up what was free above MinFree, the file system is asked again, and writes are refused if it says
-// the same. So after every write MinFree bytes are left, but for what the log writes ahead (policy always, 1 MiB), what the file
+// When the count has used up what was free above MinFree, or lookEvery bytes, the file system is asked again, for others may
+// use the disk, and writes are refused if too little is left. So after every write MinFree bytes are left, but for what the log writes ahead (policy always, 1 MiB), what the file
 // mode still has in its buffers (2 MiB), and what the lsm mode has yet to write of its memtables and makes of its tables.
 type space struct {
 	fs       vfs.FS
@@ -46,6 +46,7 @@ type space struct {
 
 const (
 	unlimited = math.MaxInt64
+	lookEvery = 256 << 10 // bytes
 	// recordOverhead is what a record takes in the log besides its payload, with its share of marks.
 	recordOverhead = 64
 
@@ -130,8 +131,13 @@ func (sp *space) hold(n int64) error {
 	return err
 }
 
-// full says, without asking anybody, whether there was no room when last looked.
-func (sp *space) full() bool { return sp != nil && sp.used.Load() > sp.limit.Load() }
+// full returns why writes were refused when last looked, or nil, without asking anybody.
+func (sp *space) full() error {
+	if sp == nil || sp.used.Load() <= sp.limit.Load() {
+		return nil
+	}
+	return sp.refused()
+}
 
 // look asks the file system what is free, and returns why what has been counted does not fit, n bytes of it being the caller's and
 // not written yet. Unless it must, it does not do so right after somebody else.
@@ -157,19 +163,23 @@ func (sp *space) look(n int64, must bool) error {
 	if !sp.reserve && free >= max(least, reserveBytes)+reserveBytes && sp.fill() {
 		free -= reserveBytes
 	}
+	limit := int64(unlimited)
 	switch {
 	case !sp.reserve:
 		sp.limit.Store(math.MinInt64)
 		return sp.refuse(fmt.Errorf("the disk is full: %d bytes are free in %s, and writes need %d", free, sp.dir, max(least, reserveBytes)+reserveBytes))
-	case least == 0:
-		sp.limit.Store(unlimited)
-	default:
+	case least > 0:
 		// used holds the caller's n, which free does not.
-		sp.limit.Store(used - n + free - least - flying)
+		limit = used - n + free - least - flying
 	}
-	if sp.used.Load() > sp.limit.Load() {
+	if sp.used.Load() > limit {
+		sp.limit.Store(limit)
 		return sp.refuse(fmt.Errorf("%d bytes are free in %s, and --min-free keeps %d; writes are refused until there are more", free, sp.dir, least))
 	}
+	if least > 0 {
+		limit = min(limit, used+lookEvery)
+	}
+	sp.limit.Store(limit)
 	if sp.why != nil {
 		sp.why = nil
 		sp.logf("kvserver: %d bytes are free in %s; writes are taken again", free, sp.dir)

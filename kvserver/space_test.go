@@ -120,6 +120,8 @@ func TestEveryWriteLeavesMinFree(t *testing.T) {
 				if mode == storage.File {
 					slack += 2 << 20
 				}
+				c := speak(t, srv)
+				c.want("SET first "+strings.Repeat("v", valueBytes), ok)
 				var writers sync.WaitGroup
 				var acked, refused atomic.Int64
 				for w := range 3 {
@@ -142,8 +144,7 @@ func TestEveryWriteLeavesMinFree(t *testing.T) {
 				if refused.Load() != 3 || acked.Load() < 100 {
 					t.Fatalf("%d writes are acknowledged, %d refused", acked.Load(), refused.Load())
 				}
-				c := speak(t, srv)
-				c.want("STRLEN key:0:0", fmt.Sprintf(":%d\r\n", valueBytes)) // reads go on
+				c.want("STRLEN first", fmt.Sprintf(":%d\r\n", valueBytes)) // reads go on
 				if info := c.do("INFO persistence"); !strings.Contains(info, "--min-free") || !strings.Contains(info, "wal_error:ok") {
 					t.Errorf("INFO says %q", info)
 				}

@@ -19,6 +19,9 @@ type ProtocolError string
 
 func (e ProtocolError) Error() string { return "Protocol error: " + string(e) }
 
+// redisMaxBulk is Redis's own limit: from there on the error is Redis's.
+const redisMaxBulk = 512 << 20
+
 const (
 	errMultibulkLength = ProtocolError("invalid multibulk length")
 	errMultibulkLine   = ProtocolError("too big mbulk count string")
@@ -141,8 +144,11 @@ func (p *Parser) Next(buf []byte) (args [][]byte, n int, err error) {
 				return nil, 0, err
 			}
 			length, ok := parseInt(line[1:])
-			if !ok || length < 0 || length > int64(p.limits.MaxBulk) {
+			if !ok || length < 0 || length > redisMaxBulk {
 				return nil, 0, errBulkLength
+			}
+			if length > int64(p.limits.MaxBulk) {
+				return nil, 0, ProtocolError(fmt.Sprintf("invalid bulk length: %d bytes, at most %d are taken", length, p.limits.MaxBulk))
 			}
 			if int64(p.pos)+length+2 > int64(p.limits.MaxCommand) {
 				return nil, 0, errCommandSize

@@ -92,7 +92,7 @@ func TestParserReadsWhatRedisReads(t *testing.T) {
 		{name: "arguments at the limit", limits: small, in: "*3\r\n$1\r\na\r\n$1\r\nb\r\n$1\r\nc\r\n", want: outcome{Commands: [][]string{{"a", "b", "c"}}}},
 		{name: "arguments beyond the limit", limits: small, in: "*4\r\n", want: outcome{Err: "Protocol error: invalid multibulk length"}},
 		{name: "an argument at the limit", limits: small, in: "*1\r\n$5\r\nabcde\r\n", want: outcome{Commands: [][]string{{"abcde"}}}},
-		{name: "an argument beyond the limit", limits: small, in: "*1\r\n$6\r\n", want: outcome{Err: "Protocol error: invalid bulk length"}},
+		{name: "an argument beyond the limit", limits: small, in: "*1\r\n$6\r\n", want: outcome{Err: "Protocol error: invalid bulk length: 6 bytes, at most 5 are taken"}},
 		{name: "a command at the limit", limits: Limits{MaxCommand: 15}, in: "*1\r\n$5\r\nabcde\r\n", want: outcome{Commands: [][]string{{"abcde"}}}},
 		{name: "a command beyond the limit", limits: Limits{MaxCommand: 14}, in: "*1\r\n$5\r\n", want: outcome{Err: "Protocol error: too big command"}},
 		{name: "a line at the limit", limits: small, in: "PING abcdef\r\n", want: outcome{Commands: [][]string{{"PING", "abcdef"}}}},

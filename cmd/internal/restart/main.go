@@ -51,6 +51,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 		return err
 	}
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
+	defer w.Flush() // also what there is before an error
 	fmt.Fprintln(w, "server\tSets\tkeys\twritten k/s\tRSS MB\ton disk MB\tstart s\tMB/s\tk records/s\tpeak RSS MB in start\t")
 	for _, name := range strings.Split(*servers, ",") {
 		if name == "redis" || name == "valkey" {
@@ -70,7 +71,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 			}
 		}
 	}
-	return w.Flush()
+	return nil
 }
 
 func measure(ctx context.Context, out io.Writer, spec rig.Spec, sets, keys int) (err error) {
