@@ -81,8 +81,8 @@ func (c Config) Validate() error {
 		return fmt.Errorf("messages %d: want 1 or more", c.Messages)
 	case c.Messages == 0 && c.Duration == 0:
 		return errors.New("messages 0: want 1 or more, or a duration")
-	case c.Duration < 0:
-		return fmt.Errorf("duration %v: want 0 or more", c.Duration)
+	case c.Duration != 0 && c.Duration < load.MinDuration:
+		return fmt.Errorf("duration %v: want %v or more", c.Duration, load.MinDuration)
 	case c.Messages > 0 && c.Duration > 0:
 		return errors.New("messages and a duration exclude each other")
 	case c.Pace != Turns && c.Pace != Flood:

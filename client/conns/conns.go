@@ -6,7 +6,7 @@
 //	connect  N connections at a bounded rate, each proved by a reply; replies are then turned off
 //	         -- the server's memory is read: what an idle connection costs --
 //	warm     a second or more of the same load, not counted
-//	window   messages sent and received, by the client's count and by the server's, each second
+//	window   messages sent and received, by the client's count and by the server's, at the same moments
 //	books    after the last message the server must have executed as many commands as were sent
 //
 // The original sends a round, pauses M ms, and sends again, so that more connections also mean more messages: its knee
@@ -56,6 +56,9 @@ const (
 	MaxClients     = 64
 )
 
+// minInterval is the shortest pause that a system's timers keep.
+const minInterval = time.Millisecond
+
 // opName is what cells are called.
 const opName = "conns"
 
@@ -87,8 +90,10 @@ func (c Config) Validate() error {
 		return err
 	}
 	switch {
-	case c.Interval < 0 || c.Interval > 0 && len(c.Rates) > 0:
-		return fmt.Errorf("interval %v: want more than 0, and no rate", c.Interval)
+	case c.Interval != 0 && c.Interval < minInterval:
+		return fmt.Errorf("interval %v: want %v or more; rate max is as fast as possible", c.Interval, minInterval)
+	case c.Interval > 0 && len(c.Rates) > 0:
+		return fmt.Errorf("interval %v: want no rate beside it", c.Interval)
 	case c.Duration < window || c.Duration%window != 0:
 		return fmt.Errorf("duration %v: want whole seconds, 1s or more", c.Duration)
 	case c.Warmup < 0 || c.Warmup%window != 0:

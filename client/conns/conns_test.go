@@ -136,6 +136,18 @@ func TestPointsAreMeasuredInTurn(t *testing.T) {
 	}
 }
 
+func TestWhatWasSentIsKnownForAnyMoment(t *testing.T) {
+	s := sent{UnixNano: []int64{100, 200, 300}, Messages: []int64{0, 50, 60}, Total: 61}
+	for at, want := range map[int64]float64{0: 0, 100: 0, 150: 25, 200: 50, 210: 51, 300: 60, 301: 61} {
+		if got := s.until(time.Unix(0, at)); got != want {
+			t.Errorf("until %d: %v, want %v", at, got, want)
+		}
+	}
+	if got := (sent{Total: 7}).until(time.Unix(0, 5)); got != 7 {
+		t.Errorf("of one that noted nothing: %v", got)
+	}
+}
+
 func TestConnectionsThatCannotBeHadEndTheSweep(t *testing.T) {
 	c := target(t, &loadtest.Rooms{MaxConns: 15}) // with the control connection, room for 14
 	c.Connections = []int{10, 20, 30}
@@ -222,6 +234,8 @@ func TestOptionsThatCannotWork(t *testing.T) {
 		"no rate":           func(c *Config) { c.Rates = nil },
 		"rate -1":           func(c *Config) { c.Rates = []float64{-1} },
 		"interval 1s":       func(c *Config) { c.Interval = time.Second },
+		"interval 1ns":      func(c *Config) { c.Rates, c.Interval = nil, 1 },
+		"interval -1s":      func(c *Config) { c.Rates, c.Interval = nil, -time.Second },
 		"duration 1.5s":     func(c *Config) { c.Duration = 1500 * time.Millisecond },
 		"warmup 10ms":       func(c *Config) { c.Warmup = 10 * time.Millisecond },
 		"repeat 0":          func(c *Config) { c.Repeat = 0 },

@@ -22,6 +22,9 @@ const lead = 300 * time.Millisecond
 // it answers, which is late where it has fallen far behind.
 const windowSlack = 0.25
 
+// tail is how long agents send on behind the last window, so that the server is asked for its count under the same load.
+const tail = 250 * time.Millisecond
+
 // settle is how long connections are left alone before the server's memory is read.
 const settle = 200 * time.Millisecond
 
@@ -240,8 +243,8 @@ func (m *measurement) each(f func(i int, a agent) error) error {
 	return errors.Join(errs...)
 }
 
-// send has the agents send, reads the server's count at the end of each window, and enters both. It returns how many messages
-// were sent in all, warm-up and window.
+// send has the agents send, reads the server's count at the end of each window, and enters it and what the agents had sent
+// at the same two moments. It returns how many messages were sent in all.
 func (m *measurement) send(ctx context.Context) (total int64, err error) {
 	start := time.Now().Add(lead)
 	warm, windows := int(m.Warmup/window), int((m.Warmup+m.Duration)/window)
@@ -252,7 +255,8 @@ func (m *measurement) send(ctx context.Context) (total int64, err error) {
 	go func() { // ends with the agents, which end with the last window or with their context
 		sending <- m.each(func(i int, a agent) (err error) {
 			reports[i], err = a.send(agents, sendOrder{
-				StartUnixNano: start.UnixNano(), Windows: windows, Interval: m.Interval, MessageSize: m.MessageSize,
+				StartUnixNano: start.UnixNano(), EndUnixNano: start.Add(time.Duration(windows)*window + tail).UnixNano(),
+				Interval: m.Interval, MessageSize: m.MessageSize,
 				Rate: m.rate * float64(m.share(m.connections, i)) / float64(m.connections),
 			})
 			return err
@@ -267,29 +271,24 @@ func (m *measurement) send(ctx context.Context) (total int64, err error) {
 	if err := <-sending; err != nil {
 		return 0, err
 	}
-	rate, sum := 0.0, int64(0)
+	sum := 0.0
 	for _, r := range reports {
 		total += r.Total
 		if r.Failure != "" {
 			m.check("errors", false, "%s", r.Failure)
 			m.cell.Errors++
 		}
-		part, seconds := int64(0), 0.0
-		for i := warm; i < min(len(r.Windows), len(r.Seconds)); i++ {
-			part += r.Windows[i]
-			seconds += r.Seconds[i]
+		if len(r.UnixNano) != len(r.Messages) {
+			return 0, fmt.Errorf("a client reports %d moments and %d counts", len(r.UnixNano), len(r.Messages))
 		}
-		sum += part
-		if seconds > 0 {
-			rate += float64(part) / seconds
-		}
+		sum += r.until(after.At) - r.until(before.At)
 	}
 	seconds := after.At.Sub(before.At).Seconds()
 	m.cell.Seconds, m.cell.OK = seconds, received
 	c := m.cell.Conns
 	c.Received = result.Number(float64(received) / seconds)
 	m.cell.QPS = c.Received
-	c.Sent = result.Number(rate)
+	c.Sent = result.Number(sum / seconds)
 	c.ReceivedShare = result.Ratio(c.Received, c.Sent)
 	if c.Offered != nil {
 		c.ReceivedShare = result.Ratio(c.Received, c.Offered)
@@ -300,7 +299,7 @@ func (m *measurement) send(ctx context.Context) (total int64, err error) {
 	}
 	long := m.Duration.Seconds()
 	m.check("window", received > 0 && seconds > (1-windowSlack)*long && seconds < (1+windowSlack)*long,
-		"%d messages received and %d sent in %.3f of %v s; %.0f %% allowed", received, sum, seconds, long, 100*windowSlack)
+		"%d messages received and %.0f sent in %.3f of %v s; %.0f %% allowed", received, sum, seconds, long, 100*windowSlack)
 	return total, nil
 }
 
@@ -320,8 +319,7 @@ func (m *measurement) watch(ctx context.Context, start time.Time, warm, windows 
 				n, err = after.Calls("ping")
 			}
 		} else {
-			n, err = m.host.Count(ctx, "ping")
-			at = time.Now()
+			n, at, err = m.host.Count(ctx, "ping")
 		}
 		if err != nil {
 			return 0, before, after, err
@@ -351,7 +349,7 @@ func (m *measurement) books(ctx context.Context, first load.Reading, total int64
 	}
 	executed, moved := int64(-1), time.Now()
 	for ctx.Err() == nil {
-		b, err := m.host.Count(ctx, "ping")
+		b, _, err := m.host.Count(ctx, "ping")
 		if err != nil {
 			return err
 		}

@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -45,18 +46,32 @@ type connected struct {
 // sendOrder says what an agent is to send.
 type sendOrder struct {
 	StartUnixNano int64         `json:"start_unix_nano"` // one moment for all agents
-	Windows       int           `json:"windows"`
+	EndUnixNano   int64         `json:"end_unix_nano"`
 	Rate          float64       `json:"rate"` // messages a second; 0: by Interval
 	Interval      time.Duration `json:"interval"`
 	MessageSize   int           `json:"message_size"`
 }
 
-// sent is what was sent.
+// sent is what was sent: how much so far at many moments, so that it is known for those at which the server counts.
 type sent struct {
-	Windows []int64   `json:"windows"` // messages in each
-	Seconds []float64 `json:"seconds"` // how long each was: the end of one is noticed late where processors are few
-	Total   int64     `json:"total"`
-	Failure string    `json:"failure,omitempty"`
+	UnixNano []int64 `json:"unix_nano"` // ascending
+	Messages []int64 `json:"messages"`  // until each of them
+	Total    int64   `json:"total"`
+	Failure  string  `json:"failure,omitempty"`
+}
+
+// until is how many messages had been sent at a moment, evenly between the two that are known.
+func (s sent) until(at time.Time) float64 {
+	t := at.UnixNano()
+	i, found := slices.BinarySearch(s.UnixNano, t)
+	switch {
+	case i == len(s.UnixNano):
+		return float64(s.Total)
+	case found || i == 0:
+		return float64(s.Messages[i])
+	}
+	before, gap := s.UnixNano[i-1], s.UnixNano[i]-s.UnixNano[i-1]
+	return float64(s.Messages[i-1]) + float64(s.Messages[i]-s.Messages[i-1])*float64(t-before)/float64(gap)
 }
 
 // sender is the agent that does the work.
@@ -180,14 +195,20 @@ type lane struct {
 	err   error
 }
 
-// send sends from the start to the end of the last window, and counts by windows. When ctx ends it ends early.
+// The count of what was sent is noted so often, but not more than so many times.
+const (
+	noteEvery = 10 * time.Millisecond
+	maxNotes  = 100_000
+)
+
+// send sends from the start to the end. When ctx ends it ends early.
 func (s *sender) send(ctx context.Context, o sendOrder) (sent, error) {
 	message, err := appendMessage(nil, o.MessageSize)
 	if err != nil {
 		return sent{}, err
 	}
 	start := time.Unix(0, o.StartUnixNano)
-	end := start.Add(time.Duration(o.Windows) * window)
+	end := time.Unix(0, o.EndUnixNano)
 	lanes := make([]lane, min(runtime.GOMAXPROCS(0), len(s.conns)))
 	for i, c := range s.conns {
 		l := &lanes[i%len(lanes)]
@@ -213,15 +234,11 @@ func (s *sender) send(ctx context.Context, o sendOrder) (sent, error) {
 		}
 		return n
 	}
-	before, last := int64(0), time.Now()
-	for i := range o.Windows {
-		sleepUntil(ctx, start.Add(time.Duration(i+1)*window))
-		if ctx.Err() != nil {
-			break
-		}
-		n, now := total(), time.Now()
-		out.Windows, out.Seconds = append(out.Windows, n-before), append(out.Seconds, now.Sub(last).Seconds())
-		before, last = n, now
+	every := max(noteEvery, end.Sub(start)/maxNotes)
+	for at := start; ctx.Err() == nil && at.Before(end); at = time.Now().Add(every) {
+		sleepUntil(ctx, at)
+		n := total()
+		out.UnixNano, out.Messages = append(out.UnixNano, time.Now().UnixNano()), append(out.Messages, n)
 	}
 	running.Wait()
 	out.Total = total()

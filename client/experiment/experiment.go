@@ -229,10 +229,22 @@ func (x *experiment) makePlan() error {
 	}
 	p := x.Load.Plan()
 	p.Seed, p.Server, p.Dir, p.DurationSeconds, p.WarmupSeconds = 0, "", "", 0, 0
-	x.plan.Options = fmt.Sprintf("workers=%d keys=%d pipeline=%d value-size=%s compressibility=%v distribution=%s mix=%s rate=%s wal-sync=%s codec=%s level=%s bucket-entries=%d",
-		p.Workers, p.Keys, p.Pipeline, p.ValueSize, p.Compressibility, p.Distribution, p.Mix, x.Load.Rate, p.WALSync, p.Codec, level(p), p.BucketEntries)
+	of := func(name string, value any) string {
+		if has := func(v Variant) bool { return v.Get(name) != Default }; slices.ContainsFunc(vs, has) {
+			if !slices.ContainsFunc(vs, func(v Variant) bool { return !has(v) }) {
+				return result.Varied
+			}
+			return fmt.Sprintf("%v|%s", value, result.Varied) // some leave it alone
+		}
+		return fmt.Sprint(value)
+	}
+	server := fmt.Sprintf("wal-sync=%s codec=%s level=%s bucket-entries=%s",
+		of("wal-sync", p.WALSync), of("codec", p.Codec), of("level", level(p)), of("bucket-entries", p.BucketEntries))
+	x.plan.Options = fmt.Sprintf("workers=%s keys=%s pipeline=%s value-size=%s compressibility=%s distribution=%s mix=%s rate=%s %s",
+		of("workers", p.Workers), of("keys", p.Keys), of("pipeline", p.Pipeline), of("value-size", p.ValueSize), of("compressibility", p.Compressibility),
+		of("distribution", p.Distribution), of("mix", p.Mix), of("rate", x.Load.Rate), server)
 	if d := x.Load.Driver; d != nil {
-		x.plan.Options = fmt.Sprintf("%s wal-sync=%s codec=%s level=%s bucket-entries=%d", d, p.WALSync, p.Codec, level(p), p.BucketEntries)
+		x.plan.Options = fmt.Sprintf("%s %s", d, server)
 		if x.Slices > 0 || varied(vs, clientGo) {
 			return fmt.Errorf("%s: neither slices nor another client can be had for it", d.Op())
 		}
@@ -445,7 +457,7 @@ func (x *experiment) measure(ctx context.Context) (ended string, err error) {
 	a := &analysis{Outcome: &Outcome{Plan: x.plan, Base: x.base}}
 	family := len(a.pairs()) * len(x.plan.Modes) * len(x.plan.Ops) * len(metricsOr(x.Metrics))
 	if need := compare.MinRounds(true, family); rounds < need {
-		x.Logf("%d rounds can prove no difference, however large, among %d comparisons: that takes %d", rounds, family, need)
+		x.Logf("%s can prove no difference, however large, among %d comparisons: that takes %d", roundsWord(rounds), family, need)
 	}
 	p := Progress{Limit: x.Budget}
 	if x.Rounds > 0 {
@@ -490,7 +502,7 @@ func (x *experiment) measure(ctx context.Context) (ended string, err error) {
 			place += len(g)
 		}
 	}
-	return fmt.Sprintf("%d rounds", rounds), nil
+	return roundsWord(rounds), nil
 }
 
 // group measures cells side by side and records them.

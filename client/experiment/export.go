@@ -11,6 +11,7 @@ import (
 	"strings"
 	"unicode"
 
+	"kvmark/client/load"
 	"kvmark/client/result"
 )
 
@@ -194,6 +195,7 @@ func (a *Analysis) Result(f *result.File) {
 	f.Plan.Extra = map[string]string{"ended": a.Ended, "slice_seconds": short(a.Plan.Slice), "link_orders": strconv.Itoa(max(1, a.Plan.Layouts))}
 	for _, factor := range a.Plan.Factors {
 		f.Plan.Extra["vary "+factor.Name] = strings.Join(factor.Values, ",")
+		hideVaried(&f.Plan, factor)
 	}
 	for _, v := range a.Plan.Variants {
 		if v.NA != "" {
@@ -248,6 +250,38 @@ func (a *Analysis) Result(f *result.File) {
 			r.CILow, r.CIHigh = result.Number(c.Interval.Low), result.Number(c.Interval.High)
 		}
 		f.Comparisons = append(f.Comparisons, r)
+	}
+}
+
+// hideVaried takes out of a plan the single value of what has several.
+func hideVaried(p *result.Plan, f Factor) {
+	switch f.Name {
+	case "mode":
+		p.Modes = f.Values
+	case "workers":
+		p.Workers = 0
+	case "keys":
+		p.Keys = 0
+	case "pipeline":
+		p.Pipeline = 0
+	case "value-size":
+		p.ValueSize, p.ValueBytes = result.Varied, 0
+	case "compressibility":
+		p.Compressibility = 0
+	case "distribution":
+		p.Distribution = result.Varied
+	case "mix":
+		p.Mix = result.Varied
+	case "rate":
+		p.Rate, p.Arrivals = result.Varied, load.Constant
+	case "wal-sync":
+		p.WALSync = result.Varied
+	case "codec":
+		p.Codec = result.Varied
+	case "level":
+		p.Level = nil
+	case "bucket-entries":
+		p.BucketEntries = 0
 	}
 }
 

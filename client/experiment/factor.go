@@ -2,8 +2,11 @@ package experiment
 
 import (
 	"fmt"
+	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -65,9 +68,38 @@ func ParseFactor(text string) (Factor, error) {
 		if slices.Contains(f.Values, v) {
 			return f, fmt.Errorf("vary %s: the value %q is there twice", name, v)
 		}
+		if i := slices.IndexFunc(f.Values, func(w string) bool { return normal(name, w) == normal(name, v) }); i >= 0 {
+			return f, fmt.Errorf("vary %s: %q and %q are the same value", name, f.Values[i], v)
+		}
 		f.Values = append(f.Values, v)
 	}
 	return f, f.check()
+}
+
+// normal is the one form of values that are written in several: numbers, and paths of the same file.
+func normal(name, value string) string {
+	switch name {
+	case "go", clientGo: // 1.2 and 1.20 are two versions
+		if !strings.ContainsRune(value, filepath.Separator) {
+			return value
+		}
+	case "server", "pgo":
+		if _, err := os.Stat(value); err != nil { // such as off
+			return value
+		}
+	default:
+		if x, err := strconv.ParseFloat(value, 64); err == nil {
+			return strconv.FormatFloat(x, 'g', -1, 64)
+		}
+		return value
+	}
+	if real, err := filepath.EvalSymlinks(value); err == nil {
+		value = real
+	}
+	if abs, err := filepath.Abs(value); err == nil {
+		value = abs
+	}
+	return value
 }
 
 // check refuses names and values that can never work.

@@ -1,12 +1,17 @@
 package experiment
 
 import (
+	"errors"
+	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"kvmark/client/result"
 )
 
 func TestParseFactor(t *testing.T) {
@@ -167,4 +172,63 @@ func numbers(n int) []string {
 		list[i] = strconv.Itoa(i)
 	}
 	return list
+}
+
+func TestOneValueWrittenInTwoWaysIsRefused(t *testing.T) {
+	dir := t.TempDir()
+	server, link := filepath.Join(dir, "kvserver"), filepath.Join(dir, "link")
+	if err := errors.Join(os.WriteFile(server, nil, 0o777), os.Symlink(server, link)); err != nil {
+		t.Skip(err)
+	}
+	t.Chdir(dir)
+	for text, same := range map[string]bool{
+		"GOGC=100,0100":                    true,
+		"compressibility=0.5,0.50":         true,
+		"server=./kvserver,kvserver":       true,
+		"server=kvserver," + link:          true,
+		"server=" + dir + "/../x,kvserver": false,
+		"go=1.2,1.20":                      false,
+		"pgo=off,kvserver":                 false,
+		"GOGC=100,off":                     false,
+		"distribution=zipf:0.9,zipf:0.90x": false,
+	} {
+		_, err := ParseFactor(text)
+		if got := err != nil && strings.Contains(err.Error(), "are the same value"); got != same {
+			t.Errorf("%s: %v, want the same %t", text, err, same)
+		}
+	}
+}
+
+func TestTheSingleValueOfWhatIsVariedIsNotTold(t *testing.T) {
+	c := DefaultConfig()
+	c.Load.Modes, c.Out, c.Metrics = []string{"memory"}, ".", DefaultMetrics()
+	for _, text := range []string{"keys=100,200", "wal-sync=os,always"} {
+		f, err := ParseFactor(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.Factors = append(c.Factors, f)
+	}
+	x := &experiment{Config: c}
+	if err := x.makePlan(); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"workers=8 ", " keys=varied ", " wal-sync=varied ", " rate=0 "} {
+		if !strings.Contains(x.plan.Options, want) {
+			t.Errorf("%q has no %q", x.plan.Options, want)
+		}
+	}
+	named := c
+	named.Factors, named.Cells = nil, []Variant{{Name: "few", Settings: []Setting{{"keys", "5"}}}, {Name: "as ever"}}
+	y := &experiment{Config: named}
+	if err := y.makePlan(); err != nil || !strings.Contains(y.plan.Options, "keys=10000|varied ") {
+		t.Errorf("%v, %q", err, y.plan.Options)
+	}
+	p := c.Load.Plan()
+	for _, f := range c.Factors {
+		hideVaried(&p, f)
+	}
+	if p.Keys != 0 || p.WALSync != result.Varied || p.Workers != 8 {
+		t.Errorf("%+v", p)
+	}
 }

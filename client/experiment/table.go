@@ -123,9 +123,9 @@ func (a *Analysis) summarySection() section {
 	if a.Interrupted {
 		s.lines = append(s.lines, "INTERRUPTED: what follows is what there is; the same command goes on from here")
 	}
-	rounds := fmt.Sprintf("%d rounds (%s)", a.Blocks, a.Ended)
-	if a.Ended == fmt.Sprintf("%d rounds", a.Blocks) || a.Ended == "" {
-		rounds = fmt.Sprintf("%d rounds", a.Blocks)
+	rounds := roundsWord(a.Blocks)
+	if a.Ended != rounds && a.Ended != "" {
+		rounds += fmt.Sprintf(" (%s)", a.Ended)
 	}
 	s.lines = append(s.lines, rounds+": "+how, fmt.Sprintf("%s; seed %d", p.Options, p.Seed))
 	for _, v := range p.Variants {
@@ -197,6 +197,13 @@ func (a *Analysis) cellRow(c Summary) []string {
 		median("gc_cycles", "%.0f", 1), median("gc_cpu_share", "%.1f %%", 100), median("gc_assist_share", "%.2f %%", 100),
 		median("gc_pause_p99", "%.0f", 1), median("alloc_objects_per_op", "%.2f", 1), median("sched_latency_p99", "%.0f", 1),
 	}
+}
+
+func roundsWord(n int) string {
+	if n == 1 {
+		return "1 round"
+	}
+	return fmt.Sprintf("%d rounds", n)
 }
 
 func number(v compare.Value, format string, scale float64) string {
@@ -341,10 +348,10 @@ func (a *Analysis) trustSection() section {
 	for _, d := range a.Detectable {
 		words := strings.Trim(d.Mode+"/"+d.Op, "/")
 		if d.Change.OK {
-			s.lines = append(s.lines, fmt.Sprintf("%s: %d rounds with this noise find a change of QPS of %.1f %% four times in five", words, d.Rounds, 100*d.Change.Float))
+			s.lines = append(s.lines, fmt.Sprintf("%s: %s with this noise find a change of QPS of %.1f %% four times in five", words, roundsWord(d.Rounds), 100*d.Change.Float))
 		} else {
-			s.lines = append(s.lines, fmt.Sprintf("%s: with %d rounds no change of QPS, however large, is proof among %d comparisons: that takes %d",
-				words, d.Rounds, len(a.Comparisons), compare.MinRounds(true, len(a.Comparisons))))
+			s.lines = append(s.lines, fmt.Sprintf("%s: with %s no change of QPS, however large, is proof among %d comparisons: that takes %d",
+				words, roundsWord(d.Rounds), len(a.Comparisons), compare.MinRounds(true, len(a.Comparisons))))
 		}
 	}
 	for _, d := range a.Drifts {

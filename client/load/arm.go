@@ -48,6 +48,9 @@ func Start(ctx context.Context, c Config) (_ *Arm, err error) {
 		}
 		return &Arm{s: d.s, driven: d}, nil
 	}
+	if err := c.ensureDescriptors(); err != nil {
+		return nil, fmt.Errorf("load: %w", err)
+	}
 	c = c.withDefaults()
 	if c.Workload, err = c.Workload.Calibrate(c.Codec, c.Level, c.BucketEntries); err != nil {
 		return nil, fmt.Errorf("load: %w", err)

@@ -11,7 +11,6 @@ import (
 
 // Bounds of the checks.
 const (
-	minWindow    = 50 * time.Millisecond // less is not a measurement
 	minReplies   = 100
 	maxClockStep = 10 * time.Microsecond
 	littleSlack  = 0.05                  // of what is in flight
@@ -163,8 +162,8 @@ func (s *session) judge(c *result.Cell, m measured) {
 	} else {
 		check("throttled", true, "no CPU quota is known here")
 	}
-	check("window_long_enough", out.seconds >= minWindow.Seconds() && out.ok >= minReplies,
-		"%d right replies in %.3f s, at least %d in %v s", out.ok, out.seconds, minReplies, minWindow.Seconds())
+	check("window_long_enough", out.seconds >= MinDuration.Seconds() && out.ok >= minReplies,
+		"%d right replies in %.3f s, at least %d in %v s", out.ok, out.seconds, minReplies, MinDuration.Seconds())
 }
 
 // stalled checks that the server answered until the window closed. What it does not answer before is in no percentile, so

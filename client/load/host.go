@@ -90,7 +90,7 @@ func (h *Host) Close() error {
 
 // Reading is what the server and this process had used up at a moment.
 type Reading struct {
-	At time.Time // when the server answered
+	At time.Time // half way between asking the server and its answer
 	e  edge
 }
 
@@ -100,22 +100,28 @@ func (r Reading) Info() map[string]string { return r.e.server }
 // Calls is how often the server has executed a command.
 func (r Reading) Calls(command string) (int64, error) { return r.e.server.calls(command) }
 
-// Count is how often the server has executed a command until now. It costs the server less than a reading.
-func (h *Host) Count(ctx context.Context, command string) (n int64, err error) {
+// Count is how often the server has executed a command until a moment, half way between asking and its answer. It costs the
+// server less than a reading.
+func (h *Host) Count(ctx context.Context, command string) (n int64, at time.Time, err error) {
+	asked := time.Now()
 	err = h.s.ask(ctx, func(c *client.Conn) error {
 		in, err := readSection(c, "commandstats")
+		at = between(asked)
 		if err == nil {
 			n, err = in.calls(command)
 		}
 		return err
 	})
-	return n, err
+	return n, at, err
 }
+
+// between is half way between a moment and now.
+func between(asked time.Time) time.Time { return asked.Add(time.Since(asked) / 2) }
 
 // Read takes a reading.
 func (h *Host) Read(ctx context.Context) (Reading, error) {
 	e, err := h.s.edge(ctx)
-	return Reading{time.Now(), e}, err
+	return Reading{e.at, e}, err
 }
 
 // Reset re-bases the percentiles and peaks of a child; those of a target are not ours to reset.

@@ -33,6 +33,7 @@ import (
 	"strconv"
 	"time"
 
+	"kvmark/client"
 	"kvmark/client/result"
 	"kvmark/client/workload"
 )
@@ -109,6 +110,9 @@ var (
 // MaxWorkers bounds the memory for histograms. More connections than that are another kind of test.
 const MaxWorkers = 1024
 
+// MinDuration is the shortest window that is a measurement.
+const MinDuration = 50 * time.Millisecond
+
 // MaxRepeat and MaxDuration bound what cannot be meant.
 const (
 	MaxRepeat   = 1000
@@ -146,8 +150,8 @@ func (c Config) Validate() error {
 		return err
 	}
 	switch {
-	case c.Duration <= 0 || c.Duration > MaxDuration:
-		return fmt.Errorf("duration %v: want more than 0, such as 60s, and at most %v", c.Duration, MaxDuration)
+	case c.Duration < MinDuration || c.Duration > MaxDuration:
+		return fmt.Errorf("duration %v: want %v or more, such as 60s, and at most %v", c.Duration, MinDuration, MaxDuration)
 	case c.Warmup < 0 || c.Warmup > MaxDuration:
 		return fmt.Errorf("warmup %v: want 0 to %v", c.Warmup, MaxDuration)
 	case c.Repeat < 1 || c.Repeat > MaxRepeat:
@@ -171,8 +175,8 @@ func (c Config) Validate() error {
 	case c.Server == "" && c.Target.Addr == "":
 		return errors.New("no server: want the path of a kvserver binary")
 	}
-	if err := c.Rate.validate(); err != nil {
-		return err
+	if !c.Rate.valid() {
+		return rateError(c.Rate.String())
 	}
 	if err := oneOf("wal-sync", c.WALSync, policies); err != nil {
 		return err
@@ -244,8 +248,11 @@ func Run(ctx context.Context, c Config) (Outcome, error) {
 	if err := c.Validate(); err != nil {
 		return Outcome{}, fmt.Errorf("load: %w", err)
 	}
+	err := c.ensureDescriptors()
+	if err != nil {
+		return Outcome{}, fmt.Errorf("load: %w", err)
+	}
 	c = c.withDefaults()
-	var err error
 	if c.Workload, err = c.Workload.Calibrate(c.Codec, c.Level, c.BucketEntries); err != nil {
 		return Outcome{}, fmt.Errorf("load: %w", err)
 	}
@@ -285,6 +292,11 @@ func Run(ctx context.Context, c Config) (Outcome, error) {
 		}
 	}
 	return r.out, nil
+}
+
+// ensureDescriptors sees that this process, and a server that inherits its limit, may have a connection for each worker.
+func (c Config) ensureDescriptors() error {
+	return client.EnsureDescriptors(c.Workload.Workers, "use fewer --workers")
 }
 
 // withDefaults fills in what may be left out.

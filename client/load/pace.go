@@ -50,15 +50,20 @@ func ParseRate(s string) (Rate, error) {
 		return Rate{}, fmt.Errorf("rate %q: want requests a second, such as 5000, or ramp:FROM:TO", s)
 	}
 	r := Rate{a, b}
-	return r, r.validate()
+	if !r.valid() {
+		return Rate{}, rateError(strconv.Quote(s))
+	}
+	return r, nil
 }
 
-func (r Rate) validate() error {
+// valid reports whether the rate can be asked for. What a ramp ends with is sent, so that cannot be nothing.
+func (r Rate) valid() bool {
 	in := func(x float64) bool { return x >= 0 && x <= MaxRate } // not for NaN
-	if r.Open() && !(in(r.From) && in(r.To) && r.From+r.To > 0) {
-		return fmt.Errorf("rate %v: want 0 < requests a second <= %d", r, MaxRate)
-	}
-	return nil
+	return !r.Open() || in(r.From) && in(r.To) && r.To > 0
+}
+
+func rateError(rate string) error {
+	return fmt.Errorf("rate %s: want 0 < requests a second <= %d, at the end of a ramp too", rate, MaxRate)
 }
 
 // due is how many requests are due before t of a window of that length.

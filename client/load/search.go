@@ -85,6 +85,7 @@ func (s *session) search(ctx context.Context, op string) (*result.Cell, error) {
 	for range maxRates {
 		cell, kept, err := s.try(ctx, op, rate, &found)
 		if err != nil || s.out.Interrupted {
+			found.Unfinished = true
 			if cell == nil {
 				cell = best
 			}

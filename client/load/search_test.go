@@ -1,6 +1,7 @@
 package load
 
 import (
+	"context"
 	"testing"
 	"time"
 
@@ -44,5 +45,35 @@ func TestSearchFindsARateBelowTheClosedLoop(t *testing.T) {
 		if cell := out.Cells[0]; cell.Pace == nil || len(unsound(cell)) > 0 {
 			t.Errorf("the cell is not a valid one of that rate: %+v", cell.Checks)
 		}
+	}
+}
+
+// What an interrupted search claims, it has tried.
+func TestAnInterruptedSearchSaysThatItHasNotFinished(t *testing.T) {
+	t.Parallel()
+	c := config(t, loadtest.Behaviour{Delay: 2 * time.Millisecond})
+	c.Ops, c.SLO, c.Duration, c.tick = []string{"set"}, SLO{50, time.Millisecond}, 400*time.Millisecond, 10*time.Millisecond
+	c.Workload.Workers = 8
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	windows, stage := 0, ""
+	c.Progress = func(p Progress) {
+		if p.Stage == "measure" && stage != p.Stage {
+			if windows++; windows == 4 { // the closed loop, two that break the promise, and one of the next rate
+				cancel()
+			}
+		}
+		stage = p.Stage
+	}
+	out := run(t, ctx, c)
+	if len(out.Searches) == 1 && !out.Searches[0].Unfinished && len(out.Searches[0].Trials) == 0 {
+		t.Skipf("the machine is too busy for a valid closed loop: %+v", out.Cells)
+	}
+	if !out.Interrupted || len(out.Searches) != 1 || !out.Searches[0].Unfinished || len(out.Searches[0].Trials) != 2 {
+		t.Fatalf("interrupted %t, %+v", out.Interrupted, out.Searches)
+	}
+	s := out.Searches[0]
+	if s.Rate != nil || s.Broken == nil || *s.Broken != s.Trials[1].Rate {
+		t.Errorf("rate %v, broken %v, tried %+v", s.Rate, s.Broken, s.Trials)
 	}
 }

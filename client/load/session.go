@@ -300,14 +300,16 @@ func (o own) schedP99(before own) *float64 {
 
 // edge is everything that is read at one end of a window, while the workers rest.
 type edge struct {
+	at     time.Time // half way between asking the server and its answer
 	server info
 	own    own
 	load   result.Load
 }
 
 func (s *session) edge(ctx context.Context) (edge, error) {
+	asked := time.Now()
 	in, err := s.info(ctx)
-	return edge{in, readOwn(), result.CaptureLoad()}, err
+	return edge{between(asked), in, readOwn(), result.CaptureLoad()}, err
 }
 
 // pingSlices of that length belong to each window, half of them before it and half after it.

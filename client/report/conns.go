@@ -11,7 +11,8 @@ import (
 	"kvmark/client/result"
 )
 
-// kneeShare is the part of the offered messages below which a server is said not to keep up.
+// kneeShare is the part of the offered messages below which a server is said not to keep up, and the client not to have
+// offered them.
 const kneeShare = 0.95
 
 // writeConns writes a row for each point, and names the best one, and of each sweep with an offered rate the knee.
@@ -50,14 +51,21 @@ func connsIntro(f *result.File) []string {
 	s, h, p := f.Env.Server, f.Env.Host, f.Plan.Extra
 	lines := []string{
 		fmt.Sprintf("%s, %s %s, %d cores; %s", plain(cmp.Or(f.Plan.Target, "kvserver")), plain(cmp.Or(s.Version, "version unknown")), plain(s.Go), h.CPUs, h.CPU),
-		fmt.Sprintf("messages of %s bytes on each connection in turn, no replies; %s s after %s s of warm-up; %s client process(es); at most %s connections a second",
-			p["message_size"], trim(f.Plan.DurationSeconds), trim(f.Plan.WarmupSeconds), p["clients"], p["connect_rate"]),
+		fmt.Sprintf("messages of %s bytes on each connection in turn, no replies; %s s after %s s of warm-up; %s; at most %s connections a second",
+			p["message_size"], trim(f.Plan.DurationSeconds), trim(f.Plan.WarmupSeconds), clientsWord(p["clients"]), p["connect_rate"]),
 	}
 	if interval := p["interval"]; interval != "" {
 		lines = append(lines, fmt.Sprintf("a round over all connections, then a pause of %s, as in the original test: more connections are also more messages,", interval),
 			"so that this sweep cannot tell what connections cost; use --rate for that")
 	}
 	return lines
+}
+
+func clientsWord(n string) string {
+	if n == "1" {
+		return "1 client process"
+	}
+	return n + " client processes"
 }
 
 func connsColumns() []string {
@@ -99,6 +107,15 @@ func (g group) share() *float64 {
 	return g.conns(func(c result.Conns) *float64 { return c.ReceivedShare })
 }
 
+// sentShare is the part of what was to be offered that the client sent.
+func (g group) sentShare() float64 {
+	share := result.Ratio(g.conns(func(c result.Conns) *float64 { return c.Sent }), g.offered())
+	return number0(share)
+}
+
+// wasOffered reports whether the client sent enough to find out what the server bears.
+func (g group) wasOffered() bool { return g.sentShare() >= kneeShare }
+
 func (g group) connsRow() []string {
 	first := g.cells[0]
 	share := "" // of an offer there was none
@@ -132,6 +149,11 @@ func findings(all []group, interval bool) []string {
 	for _, s := range sweeps(all, interval) {
 		if s.offered {
 			lines = append(lines, s.finding())
+			for _, g := range s.points {
+				if !g.wasOffered() {
+					lines = append(lines, fmt.Sprintf("  %s: the client sent only %.0f %% of what was to be offered: not counted for the knee", point(g), 100*g.sentShare()))
+				}
+			}
 		}
 	}
 	return lines
@@ -185,10 +207,10 @@ func sweeps(all []group, interval bool) (list []sweep) {
 	return list
 }
 
-// knee is the first point at which the server received less than it was offered; nil: none.
+// knee is the first point at which the server received less than it was offered, where the client did send that; nil: none.
 func (s sweep) knee() *group {
 	for i, g := range s.points {
-		if s.offered && *g.share() < kneeShare {
+		if s.offered && g.wasOffered() && *g.share() < kneeShare {
 			return &s.points[i]
 		}
 	}
@@ -199,7 +221,12 @@ func (s sweep) finding() string {
 	if g := s.knee(); g != nil {
 		return fmt.Sprintf("knee %s: %s, received/offered %.3f < %.2f", s.words, point(*g), *g.share(), kneeShare)
 	}
-	return fmt.Sprintf("knee %s: none up to %s", s.words, point(s.points[len(s.points)-1]))
+	for _, g := range slices.Backward(s.points) {
+		if g.wasOffered() {
+			return fmt.Sprintf("knee %s: none up to %s", s.words, point(g))
+		}
+	}
+	return fmt.Sprintf("knee %s: not known", s.words)
 }
 
 func point(g group) string {

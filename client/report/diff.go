@@ -71,7 +71,7 @@ func WriteDiff(out io.Writer, a, b *result.File, names [2]string) error {
 // measured reports whether a field of plan or environment differs from run to run by itself.
 func measured(name string) bool {
 	switch name {
-	case "plan.seed", "env.host.fsync_us.p50", "env.host.fsync_us.max":
+	case "env.host.fsync_us.p50", "env.host.fsync_us.max":
 		return true
 	}
 	return false

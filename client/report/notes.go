@@ -181,6 +181,8 @@ func ending(f *result.File) []string {
 	for _, s := range f.Searches {
 		line := fmt.Sprintf("%s %s: ", s.Mode, opName(s.Op))
 		switch {
+		case s.Unfinished:
+			line += fmt.Sprintf("the search for the highest rate that keeps %s has not finished", s.SLO) + tried(s)
 		case s.Rate == nil && s.Broken == nil:
 			line += "nothing was tried; why stands with the cell"
 		case s.Rate == nil:
@@ -196,4 +198,21 @@ func ending(f *result.File) []string {
 		lines = append(lines, fmt.Sprintf("warning %s: %s (kvmark explain %s)", w.Code, plain(w.Detail), w.Code))
 	}
 	return lines
+}
+
+// tried says what a search that has not finished knows.
+func tried(s result.Search) string {
+	words := ""
+	if s.Rate != nil {
+		words += fmt.Sprintf("; %s requests a second keep it", count(s.Rate))
+	}
+	if s.Broken != nil {
+		words += fmt.Sprintf("; %s requests a second do not keep it", count(s.Broken))
+	}
+	if n := len(s.Trials); n > 0 {
+		words += fmt.Sprintf("; last tried: %s", count(&s.Trials[n-1].Rate))
+	} else {
+		words += "; no rate was tried to the end of its window"
+	}
+	return words
 }

@@ -6,6 +6,7 @@ package report
 import (
 	"fmt"
 	"io"
+	"strconv"
 	"strings"
 
 	"kvmark/client/result"
@@ -68,7 +69,7 @@ func Heading(mode string, p result.Plan) string {
 		if p.Level != nil {
 			codec = fmt.Sprintf("%s level %d", codec, *p.Level)
 		}
-		return fmt.Sprintf("WAL + key & value in memory, serialized, compressed (%s, %d per bucket)", codec, p.BucketEntries)
+		return fmt.Sprintf("WAL + key & value in memory, serialized, compressed (%s, %s per bucket)", codec, orVaried(p.BucketEntries))
 	case "file":
 		return "WAL + key in memory & value in file"
 	case "lsm":
@@ -95,26 +96,33 @@ func opName(op string) string {
 // ran says in words what was run: nobody should have to guess it from the command line.
 func ran(f *result.File) []string {
 	p, s := f.Plan, f.Env.Server
-	data := fmt.Sprintf("%d keys each, %s, values of %s", p.Keys, p.Distribution, valueWords(p))
+	setting := func(name, first string) string { // that of the first server
+		if _, ok := p.Extra["vary "+name]; ok {
+			return result.Varied
+		}
+		return known(first)
+	}
+	data := fmt.Sprintf("%s keys each, %s, values of %s", orVaried(p.Keys), p.Distribution, valueWords(p))
 	if p.Mix != "" {
 		data += ", Set:Get " + p.Mix
 	}
 	flight := "one request in flight each"
-	if p.Pipeline > 1 {
-		flight = fmt.Sprintf("%d in flight each", p.Pipeline)
+	if p.Pipeline != 1 {
+		flight = orVaried(p.Pipeline) + " in flight each"
 	}
-	load := fmt.Sprintf("closed loop, %d workers with %s", p.Workers, flight)
+	workers := orVaried(p.Workers)
+	load := fmt.Sprintf("closed loop, %s workers with %s", workers, flight)
 	switch {
 	case p.SLO != "":
-		load = fmt.Sprintf("search for the highest rate that keeps %s, %s arrivals, %d workers with up to %s", p.SLO, p.Arrivals, p.Workers, flight)
+		load = fmt.Sprintf("search for the highest rate that keeps %s, %s arrivals, %s workers with up to %s", p.SLO, p.Arrivals, workers, flight)
 	case p.Rate != "":
-		load = fmt.Sprintf("open loop at %s requests a second, %s arrivals, %d workers with up to %s", p.Rate, p.Arrivals, p.Workers, flight)
+		load = fmt.Sprintf("open loop at %s requests a second, %s arrivals, %s workers with up to %s", p.Rate, p.Arrivals, workers, flight)
 	}
 	if p.Cold {
 		data += ", system's cache of value files dropped"
 	}
 	server := fmt.Sprintf("kvserver built with %s, %d cores, GOMAXPROCS %s, GOGC %s, GOMEMLIMIT %s; WAL %s",
-		known(s.Go), f.Env.Host.CPUs, known(s.GOMAXPROCS), known(s.GOGC), known(s.GOMEMLIMIT), p.WALSync)
+		setting("go", s.Go), f.Env.Host.CPUs, setting("GOMAXPROCS", s.GOMAXPROCS), setting("GOGC", s.GOGC), setting("GOMEMLIMIT", s.GOMEMLIMIT), p.WALSync)
 	if p.Target != "" {
 		server = fmt.Sprintf("%s (%s), not started by kvmark; client on %d cores", p.Target, known(plain(s.Version)), f.Env.Host.CPUs)
 	}
@@ -128,7 +136,18 @@ func ran(f *result.File) []string {
 	return lines
 }
 
+// orVaried is a number of a plan, which is 0 where a comparison varies it.
+func orVaried(n int) string {
+	if n == 0 {
+		return result.Varied
+	}
+	return strconv.Itoa(n)
+}
+
 func valueWords(p result.Plan) string {
+	if p.ValueSize == result.Varied {
+		return "varied size"
+	}
 	words := fmt.Sprintf("%.0f bytes", p.ValueBytes)
 	if p.ValueSize == "classic" {
 		return words + " (classic)"

@@ -27,15 +27,16 @@ func connsFile() *result.File {
 			for rate, received := range map[int]float64{10_000: 9_990, 40_000: 40_000 - 4*float64(connections), 0: 70_000} {
 				word, offered := fmt.Sprint(rate), number(float64(rate))
 				share := number(received / float64(rate))
+				sent := number(float64(rate))
 				if rate == 0 {
-					word, offered, share = "max", nil, number(0.99)
+					word, offered, share, sent = "max", nil, number(0.99), number(received)
 				}
 				f.Cells = append(f.Cells, result.Cell{
 					Mode: "memory", Op: "conns", Repeat: repeat, Config: map[string]string{"connections": fmt.Sprint(connections), "rate": word},
 					Seconds: 10, OK: int64(10 * received), QPS: number(received + float64(repeat)), Valid: true,
 					LatencyUS: result.Latency{P50: number(120), P99: number(1234)}, Server: result.Server{CPUPerOp: number(2.5)},
 					Conns: &result.Conns{
-						Connections: connections, MessageBytes: 36, Offered: offered, Sent: number(received), Received: number(received), ReceivedShare: share,
+						Connections: connections, MessageBytes: 36, Offered: offered, Sent: sent, Received: number(received), ReceivedShare: share,
 						ServerCPU: number(0.5), RSSPerConnB: number(14_500), ConnectPerSec: number(4000), Clients: 2,
 					},
 				})
@@ -92,6 +93,33 @@ func ladderFile() *result.File {
 	last := &f.Cells[2]
 	last.Valid, last.Checks = false, []result.Check{{Name: "completed", Detail: "out of file descriptors"}}
 	return f
+}
+
+// A server is not blamed for what it was never offered.
+func TestAPointThatTheClientDidNotSendIsNoKnee(t *testing.T) {
+	for _, tt := range []struct {
+		name       string
+		sent       map[int]float64 // of 40,000 by connections
+		want, none string
+	}{
+		{"both were sent", map[int]float64{500: 40_000, 1000: 38_000}, "knee of connections at 40000 messages/s: 1000 connections", "sent only"},
+		{"the second was not", map[int]float64{500: 40_000, 1000: 37_900}, "1000 connections at 40000: the client sent only 95 % of", "40000 messages/s: 1000"},
+		{"the second was by far not", map[int]float64{500: 40_000, 1000: 20_000}, "knee of connections at 40000 messages/s: none up to 500 connections", "40000 messages/s: 1000"},
+		{"neither was", map[int]float64{500: 30_000, 1000: 20_000}, "knee of connections at 40000 messages/s: not known", "none up to 1000 connections at 40000"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			f := connsFile()
+			for _, c := range f.Cells {
+				if c.Config["rate"] == "40000" {
+					c.Conns.Sent = number(tt.sent[c.Conns.Connections])
+				}
+			}
+			var got bytes.Buffer
+			if err := Write(&got, f, Table); err != nil || !strings.Contains(got.String(), tt.want) || strings.Contains(got.String(), tt.none) {
+				t.Errorf("%v\n%s", err, &got)
+			}
+		})
+	}
 }
 
 func TestSisterTables(t *testing.T) {

@@ -92,6 +92,41 @@ func Explanations() []Explanation {
 			"Its last words stand in the detail.",
 		},
 		{
+			"connected", "conns: as many connections as asked were opened, and the server answered on each",
+			"The system accepts connections that a server has not taken up, so only a reply tells. With fewer, it is another point.",
+			"The detail says what stood in the way: file descriptors (ulimit -n), ports, or the server's own limit (--max-clients).",
+		},
+		{
+			"window", "conns: the server counted messages, in a window of about the length asked for",
+			"The window lasts from one answer of the server about its count to another. If they come far too late, the rates are those of another window.",
+			"Use a longer --duration or a lower --rate; give the server and the client CPUs of their own.",
+		},
+		{
+			"sent", "chat: every user sent as many messages as it was to",
+			"The messages of rooms x users x messages are law: with fewer, the score is that of a smaller test.",
+			"It follows from whatever ended the run early; see the other failed checks.",
+		},
+		{
+			"received", "chat: every message reached all other users of its room",
+			"A server that drops messages for slow readers is fast at what matters least.",
+			"Did the server close connections that fell behind (output buffer limits)? --pace turns, or a smaller --window, asks less of it.",
+		},
+		{
+			"own_copies", "chat: every message also came back to its sender",
+			"A sender has subscribed to its room like all others; a copy that is missing is a message lost.",
+			"The same as for received.",
+		},
+		{
+			"order", "chat: messages came in the order in which each sender sent them, and unchanged",
+			"A server that reorders or damages messages breaks what a chat is.",
+			"Look at the first one in the detail. On a target: does somebody else publish to the same channels?",
+		},
+		{
+			"reach", "chat: the server's reply to each message counted all users of the room",
+			"PUBLISH answers with how many got the message; fewer means that a user was no longer subscribed.",
+			"Was a connection closed, or is the target a cluster, where PUBLISH counts those of one node only?",
+		},
+		{
 			"other-load", "other processes used more than 10 % of the CPUs during a window",
 			"They take time from the server at moments of their own choice; two runs will not agree.",
 			"Stop them, or use --repeat and trust CPU per operation more than QPS.",

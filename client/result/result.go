@@ -41,6 +41,8 @@ func (f *File) Valid() bool {
 }
 
 // Plan is what was asked for, every option with its effective value.
+//
+// What a comparison varies is [Varied], or 0 or null where that is no text; Extra has its values.
 type Plan struct {
 	Modes           []string          `json:"modes"`
 	Workers         int               `json:"workers"`
@@ -73,6 +75,9 @@ type Plan struct {
 	Dir             string            `json:"dir"` // where data directories were made
 	Extra           map[string]string `json:"extra,omitempty"`
 }
+
+// Varied stands in a plan for what has several values.
+const Varied = "varied"
 
 // Cell is one measurement: one operation in one mode on one fresh server.
 type Cell struct {
@@ -169,9 +174,11 @@ type Search struct {
 	Op     string   `json:"op"`
 	SLO    string   `json:"slo"`
 	Rate   *float64 `json:"rate"`   // the highest that kept it, requests a second; null: none did
-	Broken *float64 `json:"broken"` // the lowest that did not; null: none was found up to Closed
+	Broken *float64 `json:"broken"` // the lowest that did not; null: none that was tried
 	Closed *float64 `json:"closed"` // QPS of the closed loop, where the search begins
 	Trials []Trial  `json:"trials"`
+	// Unfinished tells that the search was interrupted or lost its server: rates between Rate and Broken may keep it or not.
+	Unfinished bool `json:"unfinished,omitempty"`
 }
 
 // Trial is one rate that was tried, for one window.

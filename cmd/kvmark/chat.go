@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"strconv"
 	"strings"
 	"time"
@@ -82,8 +81,8 @@ func hostConfig(c *cli.Context) (cfg load.Config, format report.Format, err erro
 	if format, err = report.ParseFormat(c.String("format")); err != nil {
 		return cfg, "", err
 	}
-	if info, err := os.Stat(dataDir(cfg.Dir)); err != nil || !info.IsDir() {
-		return cfg, "", fmt.Errorf("--dir %s is not a directory: make it first", cfg.Dir)
+	if err := checkDataDir(cfg.Dir); err != nil {
+		return cfg, "", err
 	}
 	return cfg, format, cfg.Validate()
 }
@@ -154,7 +153,7 @@ func chatConfig(c *cli.Context) (cfg chat.Config, format report.Format, err erro
 	if c.IsSet("duration") && !c.IsSet("messages") {
 		cfg.Messages = 0
 		if cfg.Duration == 0 {
-			return cfg, "", errors.New("duration 0s: want more than 0")
+			return cfg, "", errors.New("duration 0s: want 50ms or more")
 		}
 	}
 	if cfg.Pace == chat.Turns && c.IsSet("window") {

@@ -41,7 +41,10 @@ func compareCommand() *cli.Command {
 			"layout (seed of the link order), pgo (off, a profile, auto: one recorded first); or server (ready binaries). At start: GOGC, GOMEMLIMIT,\n" +
 			"GOMAXPROCS, GODEBUG. The client: workers, pipeline, keys, value-size, compressibility, distribution, mix. Any\n" +
 			"other name is a flag of kvserver: mode, codec, wal-sync, checkpoint-bytes... \"default\" leaves a setting alone.\n\n" +
-			"Each sample is saved in --out before the next begins: the same command with the same --out goes on after Ctrl-C.",
+			"Each sample is saved in --out before the next begins: the same command with the same --out goes on after Ctrl-C.\n\n" +
+			"Exit code: 0 measured, whatever the verdicts; 4 a loss of --fail-on is proven; 3 interrupted, or of some variant not one\n" +
+			"sample of some operation is valid (a few INVALID ones among valid ones are left out and told, and are no failure); 2 usage;\n" +
+			"1 could not run.",
 		Flags: append([]cli.Flag{
 			stringsFlag("vary", "`NAME=V1,V2,...`, may be repeated"),
 			stringsFlag("vary-client", "`go=V1,V2,...`: toolchains of the load generator, which otherwise is this kvmark in every cell"),
@@ -247,6 +250,9 @@ func compareOptions(c *cli.Context) (o compareFlags, err error) {
 		if err != nil {
 			return o, err
 		}
+		if c.IsSet(factor.Name) {
+			return o, fmt.Errorf("--%[1]s and --vary %[1]s contradict each other: give all its values to --vary", factor.Name)
+		}
 		o.Factors = append(o.Factors, factor)
 	}
 	if path := c.String("plan"); path != "" {
@@ -259,7 +265,10 @@ func compareOptions(c *cli.Context) (o compareFlags, err error) {
 		}
 	}
 	l := &o.Load
-	if l.Modes = splitList(c.String("modes")); l.Driver != nil && !c.IsSet("modes") {
+	if l.Modes, err = splitList(c, "modes"); err != nil {
+		return o, err
+	}
+	if l.Driver != nil && !c.IsSet("modes") {
 		l.Modes = l.Modes[:1] // it keeps no values: how the server would is all the same
 	}
 	if slices.ContainsFunc(o.Factors, func(f experiment.Factor) bool { return f.Name == "mode" }) && c.IsSet("modes") {
@@ -284,8 +293,8 @@ func compareOptions(c *cli.Context) (o compareFlags, err error) {
 	if l.Workload.Mix, err = workload.ParseMix(c.String("mix")); err != nil {
 		return o, err
 	}
-	if info, err := os.Stat(dataDir(l.Dir)); err != nil || !info.IsDir() {
-		return o, fmt.Errorf("--dir %s is not a directory: make it first", l.Dir)
+	if err := checkDataDir(l.Dir); err != nil {
+		return o, err
 	}
 	o.Budget, o.Slices, o.Control, o.Layouts = c.Duration("budget"), c.Duration("slices"), c.Bool("control"), c.Int("layouts")
 	if o.Rounds = c.Int("rounds"); o.Rounds < 1 {
@@ -303,7 +312,9 @@ func compareOptions(c *cli.Context) (o compareFlags, err error) {
 	if o.Within, err = percent(c, "within"); err != nil {
 		return o, err
 	}
-	o.Metrics = splitList(c.String("metrics"))
+	if o.Metrics, err = splitList(c, "metrics"); err != nil {
+		return o, err
+	}
 	if text := c.String("fail-on"); text != "" {
 		if o.limits, err = compare.ParseLimits(text); err != nil {
 			return o, fmt.Errorf("--fail-on: %w", err)
@@ -344,10 +355,7 @@ func comparePath(dir string, now time.Time) (string, error) {
 		path, err := resultPath("", now)
 		return filepath.Dir(path), err
 	}
-	if err := os.MkdirAll(dir, 0o777); err != nil {
-		return "", fmt.Errorf("--out: %w", err)
-	}
-	return dir, nil
+	return dir, makeOut(dir)
 }
 
 // list is a flag that may be given several times and whose values keep their commas.

@@ -52,6 +52,11 @@ func TestCompareCommandLinesThatCannotWork(t *testing.T) {
 		{"compare --vary GOGC=50,100 --dir nowhere", "--dir nowhere"},
 		{"compare --vary-client GOGC=5,6", "only its toolchain"},
 		{"compare --plan nowhere.toml", "--plan nowhere.toml"},
+		{"compare --vary keys=100,200 --keys 50", "--keys and --vary keys contradict each other"},
+		{"compare --vary server=./a,./b --server ./c", "--server and --vary server contradict each other"},
+		{"compare --vary GOGC=100,0100", `"100" and "0100" are the same value`},
+		{"compare --vary keys=100,200 --modes memory,", "an entry is empty"},
+		{"compare --vary keys=100,200 --duration 1ms", "duration 1ms: want 50ms or more"},
 	}
 	for _, tt := range tests {
 		code, stdout, stderr := kvmark(t, strings.Fields(tt.args)...)

@@ -60,8 +60,12 @@ func connsConfig(c *cli.Context) (cfg conns.Config, format report.Format, err er
 	if cfg.Load, format, err = hostConfig(c); err != nil {
 		return cfg, "", err
 	}
+	connections, err := splitList(c, "connections")
+	if err != nil {
+		return cfg, "", err
+	}
 	cfg.Connections = nil
-	for _, s := range splitList(c.String("connections")) {
+	for _, s := range connections {
 		n, err := strconv.Atoi(s)
 		if err != nil {
 			return cfg, "", fmt.Errorf("connections %q: want whole numbers, such as 500,1000", s)
@@ -76,10 +80,14 @@ func connsConfig(c *cli.Context) (cfg conns.Config, format report.Format, err er
 			return cfg, "", errors.New("--rate and --interval exclude each other")
 		}
 		if cfg.Interval == 0 {
-			return cfg, "", errors.New("interval 0s: want more than 0, or --rate max")
+			return cfg, "", errors.New("interval 0s: want 1ms or more, or --rate max")
 		}
 	} else {
-		for _, s := range splitList(c.String("rate")) {
+		rates, err := splitList(c, "rate")
+		if err != nil {
+			return cfg, "", err
+		}
+		for _, s := range rates {
 			r, err := conns.ParseRate(s)
 			if err != nil {
 				return cfg, "", err

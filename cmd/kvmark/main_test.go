@@ -84,7 +84,18 @@ func TestCommandLinesThatCannotWorkAreUsageErrors(t *testing.T) {
 		{"run --seed -1", `"-1"`},
 		{"run --modes disk", `mode "disk" is unknown`},
 		{"run --modes memory,memory", "named twice"},
-		{"run --modes ,", "no modes"},
+		{"run --modes ,", `--modes ",": an entry is empty`},
+		{"run --modes memory,", `--modes "memory,": an entry is empty`},
+		{"run --duration 1ns", "duration 1ns: want 50ms or more"},
+		{"run --duration 49ms", "duration 49ms"},
+		{"run --rate nan", `rate "nan"`},
+		{"run --rate 1e99", `rate "1e99": want 0 < requests a second <= 10000000`},
+		{"run --rate ramp:1:0", `rate "ramp:1:0"`},
+		{"chat --duration 1ns", "duration 1ns: want 50ms or more"},
+		{"conns --interval 1ns", "interval 1ns: want 1ms or more"},
+		{"conns --connections 5,", `--connections "5,": an entry is empty`},
+		{"conns --rate 5,,6", `--rate "5,,6": an entry is empty`},
+		{"conns --rate nan", `rate "nan"`},
 		{"run --wal-sync never", `wal-sync "never"`},
 		{"run --codec rar", `codec "rar"`},
 		{"run --modes memory --codec zstd", "--codec has no effect"},
@@ -100,7 +111,7 @@ func TestCommandLinesThatCannotWorkAreUsageErrors(t *testing.T) {
 		{"run --dir nowhere", "--dir nowhere"},
 		{"run --dir file", "--dir file"},
 		{"run --rate fast", `rate "fast"`},
-		{"run --rate -5", "rate -5"},
+		{"run --rate -5", `rate "-5"`},
 		{"run --rate ramp:5", "ramp:FROM:TO"},
 		{"run --arrivals poisson", "--arrivals has no effect"},
 		{"run --rate 5 --arrivals bursty", `arrivals "bursty"`},
@@ -504,6 +515,82 @@ func TestServerIsLookedForBesideAndInPath(t *testing.T) {
 	}
 	if _, _, err := findServer(context.Background(), dir, note); err == nil {
 		t.Error("a directory is taken for a server")
+	}
+}
+
+// A directory in which nothing can be made stands for a full disk.
+func TestAnOutWithoutRoomIsToldBeforeTheMeasurement(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("needs /proc")
+	}
+	for _, command := range []string{"run --out /proc", "compare --vary GOGC=50,100 --out /proc", "chat --out /proc", "conns --out /proc"} {
+		code, stdout, stderr := kvmark(t, append(strings.Fields(command), "--server", "/no/such/kvserver")...)
+		if code != exitFailed || stdout != "" || !strings.Contains(stderr, "--out /proc: a result could not be saved there") {
+			t.Errorf("%s: exit %d, stdout %q, stderr %q", command, code, stdout, stderr)
+		}
+	}
+}
+
+func TestWhatIsMadeForResultsIsRemovedWhenItCannotBeMade(t *testing.T) {
+	dir := t.TempDir()
+	deep := filepath.Join(dir, "a", "b")
+	if err := makeOut(deep); err != nil {
+		t.Fatal(err)
+	}
+	if files, err := os.ReadDir(deep); err != nil || len(files) != 0 {
+		t.Errorf("%v, %v: the trial is left", files, err)
+	}
+	if err := makeOut(filepath.Join(deep, strings.Repeat("x", 10), strings.Repeat("y", 300))); err == nil { // no name is so long
+		t.Error("want an error")
+	}
+	if files, err := os.ReadDir(deep); err != nil || len(files) != 0 {
+		t.Errorf("%v, %v: a directory is left", files, err)
+	}
+}
+
+func TestATMPDIRThatIsNoDirectoryIsNamed(t *testing.T) {
+	t.Setenv("TMPDIR", "/no/such/place")
+	for _, command := range []string{"run", "compare --vary GOGC=50,100", "chat", "conns"} {
+		code, _, stderr := kvmark(t, strings.Fields(command)...)
+		if code != exitUsage || !strings.Contains(stderr, "/no/such/place") || !strings.Contains(stderr, "TMPDIR") {
+			t.Errorf("%s: exit %d, stderr %q", command, code, stderr)
+		}
+	}
+}
+
+func TestAPageIsNotWrittenOverAnythingElse(t *testing.T) {
+	dir := t.TempDir()
+	write := func(name, text string) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(text), 0o666); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	in := filepath.Join(dir, resultName)
+	if err := (&result.File{Command: "run", Plan: load.Default().Plan()}).Write(in); err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct{ name, path, want string }{ // want "": it is written
+		{"a new file", filepath.Join(dir, "new.html"), ""},
+		{"a page, again", filepath.Join(dir, "new.html"), ""},
+		{"a page in other letters", write("small.html", "<!doctype HTML><p>"), ""},
+		{"an empty file", write("empty", ""), ""},
+		{"a text", write("notes.txt", "do not lose me"), "is no page of HTML"},
+		{"a short text", write("short.txt", "x"), "is no page of HTML"},
+		{"the result", in, "is one of the results to show"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			before, _ := os.ReadFile(tt.path)
+			code, _, stderr := kvmark(t, "report", "--html", tt.path, dir)
+			after, err := os.ReadFile(tt.path)
+			switch {
+			case tt.want == "" && (code != exitGood || err != nil || !bytes.HasPrefix(after, []byte("<!DOCTYPE html"))):
+				t.Errorf("exit %d, stderr %q, %v, %.40q", code, stderr, err, after)
+			case tt.want != "" && (code != exitUsage || !strings.Contains(stderr, tt.want) || !bytes.Equal(before, after)):
+				t.Errorf("exit %d, stderr %q, then %.40q", code, stderr, after)
+			}
+		})
 	}
 }
 

@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/urfave/cli/v2"
 
@@ -19,6 +21,30 @@ func resultFile(path string) string {
 		return filepath.Join(path, resultName)
 	}
 	return path
+}
+
+// checkPage refuses to write a page over a file that is none: a result is not to be lost by a word too few.
+func checkPage(path string, inputs []string) error {
+	info, err := os.Stat(path)
+	if err != nil || !info.Mode().IsRegular() || info.Size() == 0 { // nothing to lose; writing tells what is wrong
+		return nil
+	}
+	for _, input := range inputs {
+		if in, err := os.Stat(resultFile(input)); err == nil && os.SameFile(in, info) {
+			return fmt.Errorf("--html %s is one of the results to show, and would be overwritten: name the page to write behind --html", path)
+		}
+	}
+	const begin = "<!doctype html"
+	f, err := os.Open(path)
+	if err != nil {
+		return fmt.Errorf("--html: %w", err)
+	}
+	defer f.Close()
+	head := make([]byte, len(begin))
+	if n, _ := io.ReadFull(f, head); !strings.EqualFold(string(head[:n]), begin) {
+		return fmt.Errorf("--html %s is there and is no page of HTML: name another file, or remove it first", path)
+	}
+	return nil
 }
 
 func reportCommand() *cli.Command {
@@ -44,6 +70,11 @@ func reportCommand() *cli.Command {
 				return usageError{fmt.Errorf("--diff compares two results, got %d", len(paths))}
 			case c.Bool("diff") && (c.IsSet("html") || c.IsSet("format")), c.IsSet("html") && c.IsSet("format"):
 				return usageError{errors.New("--diff, --html and --format are three different outputs: use one")}
+			}
+			if c.IsSet("html") {
+				if err := checkPage(c.String("html"), paths); err != nil {
+					return usageError{err}
+				}
 			}
 			var files []*result.File
 			for _, path := range paths {

@@ -136,7 +136,11 @@ func estimate(cfg load.Config) string {
 	if cfg.SLO.Set() {
 		about = "up to"
 	}
-	words := fmt.Sprintf("%d measurements of %v, %s %v in all", measurements, cfg.Duration, about, total.Round(time.Second))
+	noun := "measurements"
+	if measurements == 1 {
+		noun = "measurement"
+	}
+	words := fmt.Sprintf("%d %s of %v, %s %v in all", measurements, noun, cfg.Duration, about, total.Round(time.Second))
 	if cfg.SLO.Set() {
 		words = about + " " + words
 	}
@@ -188,7 +192,9 @@ func runConfig(c *cli.Context) (cfg load.Config, format report.Format, err error
 		return cfg, "", fmt.Errorf("run takes no arguments, got %q: options begin with --", c.Args().First())
 	}
 	cfg = load.Default()
-	cfg.Modes = splitList(c.String("modes"))
+	if cfg.Modes, err = splitList(c, "modes"); err != nil {
+		return cfg, "", err
+	}
 	cfg.Duration, cfg.Warmup, cfg.Repeat, cfg.Pipeline = c.Duration("duration"), c.Duration("warmup"), c.Int("repeat"), c.Int("pipeline")
 	cfg.WALSync, cfg.Codec, cfg.BucketEntries = c.String("wal-sync"), c.String("codec"), c.Int("bucket-entries")
 	cfg.Dir, cfg.Keep = c.String("dir"), c.Bool("keep")
@@ -241,8 +247,8 @@ func runConfig(c *cli.Context) (cfg load.Config, format report.Format, err error
 	if format, err = report.ParseFormat(c.String("format")); err != nil {
 		return cfg, "", err
 	}
-	if info, err := os.Stat(dataDir(cfg.Dir)); err != nil || !info.IsDir() {
-		return cfg, "", fmt.Errorf("--dir %s is not a directory: make it first", cfg.Dir)
+	if err := checkDataDir(cfg.Dir); err != nil {
+		return cfg, "", err
 	}
 	check := cfg
 	check.Server = "found later"
@@ -279,14 +285,15 @@ func excluded(c *cli.Context) error {
 	return errors.Join(needs("allow-data", "target"), needs("slo", "find-rate"), needs("find-rate", "slo"))
 }
 
-func splitList(s string) []string {
-	var list []string
-	for item := range strings.SplitSeq(s, ",") {
-		if item = strings.TrimSpace(item); item != "" {
-			list = append(list, item)
+// splitList is the entries of a flag, separated by commas.
+func splitList(c *cli.Context, name string) (list []string, err error) {
+	for item := range strings.SplitSeq(c.String(name), ",") {
+		if item = strings.TrimSpace(item); item == "" {
+			return nil, fmt.Errorf("--%s %q: an entry is empty", name, c.String(name))
 		}
+		list = append(list, item)
 	}
-	return list
+	return list, nil
 }
 
 func dataDir(dir string) string {
@@ -294,6 +301,18 @@ func dataDir(dir string) string {
 		return os.TempDir()
 	}
 	return dir
+}
+
+// checkDataDir refuses a --dir that is no directory, before anything is made in it.
+func checkDataDir(dir string) error {
+	path := dataDir(dir)
+	switch info, err := os.Stat(path); {
+	case err == nil && info.IsDir():
+		return nil
+	case dir == "":
+		return fmt.Errorf("%s, the directory for temporary files (TMPDIR), is not a directory: set TMPDIR, or name another with --dir", path)
+	}
+	return fmt.Errorf("--dir %s is not a directory: make it first", path)
 }
 
 const resultName = "result.json"
@@ -306,10 +325,7 @@ func resultPath(dir string, now time.Time) (string, error) {
 		if _, err := os.Lstat(path); err == nil {
 			return "", usageError{fmt.Errorf("--out %s already holds a %s: name another directory", dir, resultName)}
 		}
-		if err := os.MkdirAll(dir, 0o777); err != nil {
-			return "", fmt.Errorf("--out: %w", err)
-		}
-		return path, nil
+		return path, makeOut(dir)
 	}
 	if err := os.MkdirAll("results", 0o777); err != nil {
 		return "", fmt.Errorf("%w: use --out", err)
@@ -327,6 +343,49 @@ func resultPath(dir string, now time.Time) (string, error) {
 		if err != nil {
 			return "", fmt.Errorf("%w: use --out", err)
 		}
+		if err := makeOut(dir); err != nil {
+			_, _ = os.Remove(dir), os.Remove("results") // the latter only if it holds nothing else
+			return "", err
+		}
 		return filepath.Join(dir, resultName), nil
 	}
+}
+
+// makeOut makes a directory for results, and sees that they will have room: a measurement that cannot be saved is lost. On an
+// error it leaves no directory behind that it made.
+func makeOut(dir string) error {
+	var made []string // the deepest first
+	for d := filepath.Clean(dir); ; d = filepath.Dir(d) {
+		if _, err := os.Lstat(d); err == nil || d == filepath.Dir(d) {
+			break
+		}
+		made = append(made, d)
+	}
+	err := os.MkdirAll(dir, 0o777)
+	if err == nil {
+		err = tryRoom(dir)
+	}
+	if err != nil {
+		for _, d := range made {
+			_ = os.Remove(d)
+		}
+		return fmt.Errorf("--out %s: %w", dir, err)
+	}
+	return nil
+}
+
+// room is what a result may take, in bytes.
+const room = 1 << 20
+
+// tryRoom writes a file of that size and removes it.
+func tryRoom(dir string) error {
+	f, err := os.CreateTemp(dir, ".kvmark-*")
+	if err == nil {
+		_, err = f.Write(make([]byte, room))
+		err = errors.Join(err, f.Close(), os.Remove(f.Name()))
+	}
+	if err != nil {
+		return fmt.Errorf("a result could not be saved there: %w: make room, or name another directory", err)
+	}
+	return nil
 }
