@@ -225,7 +225,7 @@ func TestAStallHidesInClosedLoop(t *testing.T) {
 
 func TestARateBeyondReachIsInvalidAndEndsInTime(t *testing.T) {
 	for _, arrivals := range []string{Constant, Poisson} {
-		for _, rate := range []Rate{{1000, 1000}, {MaxRate, MaxRate}, {0, 2000}, {2000, 0}} {
+		for _, rate := range []Rate{{1000, 1000}, {MaxRate, MaxRate}, {0, 2000}, {2000, 1}} {
 			t.Run(arrivals+" "+rate.String(), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					begin := time.Now()
