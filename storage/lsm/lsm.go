@@ -115,7 +115,6 @@ func Open(o Options) (*Store, error) {
 	s := &Store{health: newHealth(o.BeforeFlush, o.Logf), fs: o.FS, dir: dir}
 	s.keys.New = func() any { return new([]byte) }
 	files := newFileCache()
-	defer files.Unref() // Pebble has a reference of its own
 	opts := &pebble.Options{
 		FS:                          &guardedFS{FS: o.FS, health: s.health},
 		DisableWAL:                  true,
@@ -146,7 +145,10 @@ func Open(o Options) (*Store, error) {
 		}
 	}
 	db, err := pebble.Open(dir, opts)
+	// An Open that fails may leave a compaction behind, which divides by zero in a cache that nobody refers to any more: the
+	// cache is left to it.
 	if err == nil {
+		defer files.Unref() // Pebble has a reference of its own
 		if err = s.health.fatalErr(); err != nil {
 			_ = db.Close()
 		}

@@ -285,7 +285,9 @@ func failAt(t *testing.T, fs vfs.FS) {
 
 // TestMain ignores a goroutine that Pebble leaves behind when opening fails halfway.
 func TestMain(m *testing.M) {
-	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("github.com/cockroachdb/pebble/v2.(*ConcurrencyLimitScheduler).periodicGranter"))
+	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("github.com/cockroachdb/pebble/v2.(*ConcurrencyLimitScheduler).periodicGranter"),
+		// Of the cache of tables that an Open that failed has to leave behind.
+		goleak.IgnoreTopFunction("github.com/cockroachdb/pebble/v2/internal/genericcache.(*shard[...]).releaseLoop"))
 }
 
 func TestOpeningTwiceIsRefused(t *testing.T) {
