@@ -195,7 +195,7 @@ func TestWhatCannotBeginIsAnError(t *testing.T) {
 func TestALadderEndsAtTheFirstLevelThatFails(t *testing.T) {
 	server := &loadtest.Rooms{MaxConns: 10} // with the control connection, room for 9 users
 	c := target(t, server)
-	c.Users, c.Levels = 2, []int{1, 2, 4, 5, 6}
+	c.Users, c.Levels, c.Rest = 2, []int{1, 2, 4, 5, 6}, 100*time.Millisecond // until the server has seen the last level go
 	out, err := Run(t.Context(), c)
 	if err != nil {
 		t.Fatal(err)
