@@ -77,6 +77,7 @@ type Options struct {
 // Store keeps entries in Pebble.
 type Store struct {
 	db     *pebble.DB
+	files  *pebble.FileCache
 	health *health
 	keys   sync.Pool // of *[]byte
 
@@ -145,10 +146,7 @@ func Open(o Options) (*Store, error) {
 		}
 	}
 	db, err := pebble.Open(dir, opts)
-	// An Open that fails may leave a compaction behind, which divides by zero in a cache that nobody refers to any more: the
-	// cache is left to it.
 	if err == nil {
-		defer files.Unref() // Pebble has a reference of its own
 		if err = s.health.fatalErr(); err != nil {
 			_ = db.Close()
 		}
@@ -157,7 +155,7 @@ func Open(o Options) (*Store, error) {
 		s.health.close()
 		return nil, fmt.Errorf("lsm: open %s: %w", dir, err)
 	}
-	s.db = db
+	s.db, s.files = db, files
 	s.health.opened.Store(true)
 	err = s.loadTotals()
 	if err == nil {
@@ -422,6 +420,11 @@ func (s *Store) Close() error {
 	s.health.close()
 	if err := s.db.Close(); err != nil {
 		return fmt.Errorf("lsm: close: %w", err)
+	}
+	// After an error, and when Open fails, Pebble may still begin a compaction, which divides by zero in a cache that nobody
+	// refers to any more: the cache is left to it then.
+	if s.health.fatalErr() == nil {
+		s.files.Unref()
 	}
 	return nil
 }
