@@ -23,10 +23,9 @@ func Check(fs vfs.FS, dir string) ([]wal.SegmentReport, error) {
 	if fs == nil {
 		fs = vfs.Default
 	}
-	mode, damage, err := modeToRepair(fs, dir, "")
+	mode, damage, err := modeOf(fs, dir, "")
 	if err != nil {
 		// If it is one of ours all the same, only its mode is unknown: what is read below is what all modes have.
-		_, damage = ReadFormat(fs, dir)
 		_, corrupt := errors.AsType[*wal.CorruptionError](damage)
 		segments, _ := segmentNames(fs, fs.PathJoin(dir, walName))
 		if !corrupt && !(errors.Is(damage, os.ErrNotExist) && len(segments) > 0) {

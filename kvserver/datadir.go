@@ -96,9 +96,9 @@ func formatText(mode storage.Mode) string {
 	return fmt.Sprintf("%s\nversion %d\nmode %s\n", formatTitle, formatVersion, mode)
 }
 
-// ProveMode returns the mode of a data directory whose FORMAT file is missing or damaged: lsm and file have directories of
+// proveMode returns the mode of a data directory whose FORMAT file is missing or damaged: lsm and file have directories of
 // their own, and the two others a line of FORMAT that may still be readable.
-func ProveMode(fs vfs.FS, dir string) (storage.Mode, error) {
+func proveMode(fs vfs.FS, dir string) (storage.Mode, error) {
 	names, err := fs.List(dir)
 	if err != nil {
 		return "", fmt.Errorf("kvserver: %w", err)

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"kvmark/kvserver/stats"
@@ -16,51 +17,41 @@ import (
 // section is one part of INFO.
 type section struct {
 	name  string
-	write func(srv *Server, t *stats.Text, sum *totals)
-
-	counts bool // it needs sum
+	write func(t *stats.Text)
 }
 
-func sections() []section {
+func (srv *Server) sections() []section {
 	process := func(name string) section {
-		return section{name, func(srv *Server, t *stats.Text, _ *totals) { srv.stats.Append(t, name) }, false}
+		return section{name, func(t *stats.Text) { srv.stats.Append(t, name) }}
 	}
-	own := func(name string, write func(*Server, *stats.Text)) section {
-		return section{name, func(srv *Server, t *stats.Text, _ *totals) { write(srv, t) }, false}
-	}
+	sum := sync.OnceValue(srv.totals) // adding up every connection's counters takes a while
 	return []section{
-		own("Server", (*Server).infoServer),
+		{"Server", srv.infoServer},
 		process(stats.SectionGo),
-		own("Clients", (*Server).infoClients),
+		{"Clients", srv.infoClients},
 		process(stats.SectionMemory),
 		process(stats.SectionCPU),
 		process(stats.SectionGC),
-		own("Persistence", (*Server).infoPersistence),
-		{"Stats", (*Server).infoStats, true},
-		{"Commandstats", (*Server).infoCommands, true},
-		own("Storage", (*Server).infoStorage),
+		{"Persistence", srv.infoPersistence},
+		{"Stats", func(t *stats.Text) { srv.infoStats(t, sum()) }},
+		{"Commandstats", func(t *stats.Text) { srv.infoCommands(t, sum()) }},
+		{"Storage", srv.infoStorage},
 		process(stats.SectionIO),
-		own("Keyspace", (*Server).infoKeyspace),
+		{"Keyspace", srv.infoKeyspace},
 	}
 }
 
 // info returns the sections asked for, all of them for none.
 func (srv *Server) info(wanted [][]byte) []byte {
 	var t stats.Text
-	var sum *totals // adding up every connection's counters takes a while: once is enough
-	for _, s := range sections() {
+	for _, s := range srv.sections() {
 		ok := len(wanted) == 0
 		for _, w := range wanted {
 			ok = ok || is(w, strings.ToLower(s.name)) || is(w, "all") || is(w, "default") || is(w, "everything")
 		}
-		if !ok {
-			continue
+		if ok {
+			s.write(&t)
 		}
-		if sum == nil && s.counts {
-			all := srv.totals()
-			sum = &all
-		}
-		s.write(srv, &t, sum)
 	}
 	return t.Bytes()
 }
@@ -177,7 +168,7 @@ func (srv *Server) resetStats() {
 	srv.stats.Reset()
 }
 
-func (srv *Server) infoStats(t *stats.Text, sum *totals) {
+func (srv *Server) infoStats(t *stats.Text, sum totals) {
 	srv.mu.Lock()
 	accepted, rejected := srv.accepted-srv.baseAccepted, srv.rejected-srv.baseRejected
 	expired, cutOff := srv.db.ended.Load()-srv.baseExpired, srv.pubsub.cutOff.Load()-srv.baseCutOff
@@ -204,7 +195,7 @@ func (srv *Server) infoStats(t *stats.Text, sum *totals) {
 	t.Uint("total_error_replies", sum.errors)
 }
 
-func (srv *Server) infoCommands(t *stats.Text, sum *totals) {
+func (srv *Server) infoCommands(t *stats.Text, sum totals) {
 	t.Section("Commandstats")
 	for i, c := range sum.commands {
 		if c != (commandTotals{}) {

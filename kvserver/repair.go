@@ -28,7 +28,7 @@ func Repair(fs vfs.FS, dir string, mode storage.Mode, note func(path, what strin
 	if fs == nil {
 		fs = vfs.Default
 	}
-	mode, damage, err := modeToRepair(fs, dir, mode)
+	mode, damage, err := modeOf(fs, dir, mode)
 	if err != nil {
 		return err
 	}
@@ -59,27 +59,28 @@ type repairer struct {
 	base uint64 // first segment to replay
 }
 
-// modeToRepair returns the mode of a data directory, and what is wrong with its FORMAT if something is.
-func modeToRepair(fs vfs.FS, dir string, told storage.Mode) (mode storage.Mode, damage, err error) {
+// modeOf returns the mode of a data directory, which who calls may have been told, and what is wrong with its FORMAT if
+// something is, also beside an error.
+func modeOf(fs vfs.FS, dir string, told storage.Mode) (mode storage.Mode, damage, err error) {
 	format, damage := ReadFormat(fs, dir)
 	mode = format.Mode
 	if damage != nil {
 		if _, corrupt := errors.AsType[*wal.CorruptionError](damage); !corrupt && !errors.Is(damage, os.ErrNotExist) {
-			return "", nil, damage // of a newer version, or it cannot be read for now
+			return "", damage, damage // of a newer version, or it cannot be read for now
 		}
 		if _, err := fs.Stat(dir); err != nil {
-			return "", nil, fmt.Errorf("kvserver: %w", err)
+			return "", damage, fmt.Errorf("kvserver: %w", err)
 		}
-		if mode, err = ProveMode(fs, dir); err != nil {
+		if mode, err = proveMode(fs, dir); err != nil {
 			names, lerr := segmentNames(fs, fs.PathJoin(dir, walName))
 			if told == "" || lerr != nil || len(names) == 0 {
-				return "", nil, errors.Join(damage, err)
+				return "", damage, errors.Join(damage, err)
 			}
 			mode = told
 		}
 	}
 	if told != "" && told != mode {
-		return "", nil, fmt.Errorf("kvserver: data directory %s holds mode %s, not %s", dir, mode, told)
+		return "", damage, fmt.Errorf("kvserver: data directory %s holds mode %s, not %s", dir, mode, told)
 	}
 	return mode, damage, nil
 }
@@ -87,14 +88,8 @@ func modeToRepair(fs vfs.FS, dir string, told storage.Mode) (mode storage.Mode, 
 // format writes FORMAT anew. The old one is kept aside.
 func (r *repairer) format(why error) error {
 	path := r.fs.PathJoin(r.dir, formatName)
-	if _, err := r.fs.Stat(path); err == nil {
-		aside, err := r.aside(path)
-		if err != nil {
-			return err
-		}
-		if err := vfs.LinkOrCopy(r.fs, path, aside); err != nil {
-			return fmt.Errorf("kvserver: repair: %w", err)
-		}
+	if err := r.keepAside(path); err != nil {
+		return err
 	}
 	if err := writeAtomically(r.fs, r.dir, formatName, formatText(r.mode)); err != nil {
 		return err
@@ -117,6 +112,21 @@ func (r *repairer) aside(path string) (string, error) {
 		}
 	}
 	return "", fmt.Errorf("kvserver: repair: %s%s and its followers are all taken; move them away", path, damagedSuffix)
+}
+
+// keepAside gives a file that is about to be replaced, if there is one, a second name.
+func (r *repairer) keepAside(path string) error {
+	if _, err := r.fs.Stat(path); err != nil {
+		return nil
+	}
+	name, err := r.aside(path)
+	if err != nil {
+		return err
+	}
+	if err := vfs.LinkOrCopy(r.fs, path, name); err != nil {
+		return fmt.Errorf("kvserver: repair: %w", err)
+	}
+	return syncDir(r.fs, r.fs.PathDir(path))
 }
 
 // moveAside renames a file or directory.
@@ -311,17 +321,8 @@ func (r *repairer) writeCheckpoint(path string, fill func(*checkpointWriter) err
 	if err = errors.Join(err, f.Close()); err != nil {
 		return fmt.Errorf("kvserver: repair %s: %w", path, err)
 	}
-	if _, err := r.fs.Stat(path); err == nil {
-		aside, err := r.aside(path)
-		if err != nil {
-			return err
-		}
-		if err := vfs.LinkOrCopy(r.fs, path, aside); err != nil {
-			return fmt.Errorf("kvserver: repair: %w", err)
-		}
-		if err := syncDir(r.fs, r.fs.PathDir(path)); err != nil {
-			return err
-		}
+	if err := r.keepAside(path); err != nil {
+		return err
 	}
 	if err := r.fs.Rename(path+tmpSuffix, path); err != nil {
 		return fmt.Errorf("kvserver: repair: %w", err)

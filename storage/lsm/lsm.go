@@ -147,23 +147,21 @@ func Open(o Options) (*Store, error) {
 	}
 	db, err := pebble.Open(dir, opts)
 	if err == nil {
-		if err = s.health.fatalErr(); err != nil {
-			_ = db.Close()
-		}
+		err = s.health.fatalErr()
 	}
-	if err != nil {
-		s.health.close()
-		return nil, fmt.Errorf("lsm: open %s: %w", dir, err)
+	if err == nil {
+		s.db, s.files = db, files
+		s.health.opened.Store(true)
+		err = s.loadTotals()
 	}
-	s.db, s.files = db, files
-	s.health.opened.Store(true)
-	err = s.loadTotals()
 	if err == nil {
 		s.token, err = token(db)
 	}
 	if err != nil {
 		s.health.close()
-		_ = db.Close()
+		if db != nil {
+			_ = db.Close()
+		}
 		return nil, fmt.Errorf("lsm: open %s: %w", dir, err)
 	}
 	return s, nil

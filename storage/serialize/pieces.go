@@ -216,18 +216,16 @@ func (c *coder) encodePieces(dst, raw []byte, entries int, sc *scratch) ([]byte,
 		sc.ends = append(sc.ends, len(raw)-len(rest))
 	}
 	var number int
-	sc.pieces, number = c.pieces.Encode(sc.pieces[:0], raw, sc.ends)
+	sc.pieces, sc.lens, number = c.pieces.Encode(sc.pieces[:0], sc.lens[:0], raw, sc.ends)
 	start := len(dst)
 	dst, index := appendFront(dst, kindInMemory, entries, len(raw), number)
 	from := 0
-	for i, n := range sc.ends {
-		// The pairs again, for their lengths are not known any more.
-		k, _, rest, err := pair.Next(raw[from:])
+	for i, end := range sc.ends {
+		k, _, _, err := pair.Next(raw[from:end])
 		if err != nil {
 			return dst, err
 		}
-		end := len(raw) - len(rest)
-		c.putIndex(dst[index+i*indexEntry:], tagOf(xxhash.Sum64(k)), raw[from:end], n)
+		c.putIndex(dst[index+i*indexEntry:], tagOf(xxhash.Sum64(k)), raw[from:end], sc.lens[i])
 		from = end
 	}
 	c.sign(dst[start:], index-start)

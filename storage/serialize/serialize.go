@@ -83,7 +83,8 @@ type scratch struct {
 	tmp  []byte // the encoded bucket
 
 	pieces []byte // of it
-	ends   []int  // of the pairs in raw, then of their pieces
+	ends   []int  // of the pairs in raw
+	lens   []int  // of their pieces
 }
 
 // New returns an empty store.
@@ -109,7 +110,7 @@ func New(o Options) (*Store, error) {
 func (s *Store) borrow() *scratch { return s.scratch.Get().(*scratch) }
 
 func (s *Store) giveBack(sc *scratch) {
-	if cap(sc.raw)+cap(sc.next)+cap(sc.tmp)+cap(sc.pieces)+8*cap(sc.ends) <= keepScratch {
+	if cap(sc.raw)+cap(sc.next)+cap(sc.tmp)+cap(sc.pieces)+8*cap(sc.ends)+8*cap(sc.lens) <= keepScratch {
 		s.scratch.Put(sc)
 	}
 }

@@ -11,11 +11,9 @@ import (
 	"io"
 	"math/rand/v2"
 	"os"
-	"os/signal"
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 	"text/tabwriter"
 	"time"
 
@@ -24,15 +22,7 @@ import (
 	"kvmark/cmd/internal/rig"
 )
 
-func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := run(ctx, os.Args[1:], os.Stdout)
-	stop()
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "versus:", err)
-		os.Exit(1)
-	}
-}
+func main() { rig.Main("versus", run) }
 
 // config is one comparison.
 type config struct {

@@ -112,8 +112,8 @@ func (p *Pieces) Parse(head []byte) (*Code, error) {
 	return c, nil
 }
 
-// Encode appends the pieces of raw, which end at ends, to dst. It returns the number of their code, and in ends their lengths.
-func (p *Pieces) Encode(dst, raw []byte, ends []int) (out []byte, number int) {
+// Encode appends the pieces of raw, which end at ends, to dst, and their lengths to lens. It returns the number of their code.
+func (p *Pieces) Encode(dst []byte, lens []int, raw []byte, ends []int) (out []byte, outLens []int, number int) {
 	w := p.writers.Get().(*pieceWriter)
 	defer p.writers.Put(w)
 	w.tokens, w.ends = w.tokens[:0], w.ends[:0]
@@ -127,13 +127,13 @@ func (p *Pieces) Encode(dst, raw []byte, ends []int) (out []byte, number int) {
 	c := p.learn(w)
 	code := c.all[c.number]
 	from = 0
-	for i, end := range w.ends {
+	for _, end := range w.ends {
 		before := len(dst)
 		dst = code.write(dst, w.tokens[from:end])
-		ends[i] = len(dst) - before
+		lens = append(lens, len(dst)-before)
 		from = end
 	}
-	return dst, c.number
+	return dst, lens, c.number
 }
 
 // EncodeOne appends one piece that is not the first to dst, if the code of that number is still in use.

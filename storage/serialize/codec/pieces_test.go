@@ -37,9 +37,9 @@ func encodeNumbered(p *Pieces, pieces [][]byte) (number int, encoded [][]byte) {
 		raw = append(raw, b...)
 		ends = append(ends, len(raw))
 	}
-	out, number := p.Encode([]byte("kept"), raw, ends)
+	out, lens, number := p.Encode([]byte("kept"), nil, raw, ends)
 	out = out[len("kept"):]
-	for _, n := range ends {
+	for _, n := range lens {
 		encoded = append(encoded, out[:n])
 		out = out[n:]
 	}
