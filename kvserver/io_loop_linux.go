@@ -34,6 +34,7 @@ type loop struct {
 	epoll  int
 	bell   int // eventfd that ends epoll_wait when there are letters
 	events []unix.EpollEvent
+	first  int    // ms; see wait
 	buf    []byte // for connections that have nothing left over from the last read
 
 	links []*loopLink // by file descriptor
@@ -85,6 +86,9 @@ const (
 	turnLinks = 256
 	// patience is how long the loop itself waits for the device.
 	patience = 5 * time.Millisecond
+	// attention is for how many milliseconds a loop keeps its processor while it waits. With a time shorter than the
+	// kernel's tick each wait would set a timer of the hardware.
+	attention = 20
 )
 
 // loopLink is a connection of a loop. Everything here belongs to the loop.
@@ -114,9 +118,14 @@ type loops []*loop
 
 // newLoops starts n loops, for n = 0 as many as GOMAXPROCS makes sense of.
 func newLoops(srv *Server, n int) (loops, error) {
+	n = loopCount(n)
+	first := 0
+	if n < runtime.GOMAXPROCS(0) {
+		first = attention
+	}
 	var all loops
-	for range loopCount(n) {
-		l, err := newLoop(srv)
+	for range n {
+		l, err := newLoop(srv, first)
 		if err != nil {
 			all.stop()
 			return nil, fmt.Errorf("kvserver: start an event loop: %w", err)
@@ -126,8 +135,8 @@ func newLoops(srv *Server, n int) (loops, error) {
 	return all, nil
 }
 
-func newLoop(srv *Server) (*loop, error) {
-	l := &loop{srv: srv, events: make([]unix.EpollEvent, turnLinks), buf: make([]byte, readAtOnce)}
+func newLoop(srv *Server, first int) (*loop, error) {
+	l := &loop{srv: srv, events: make([]unix.EpollEvent, turnLinks), first: first, buf: make([]byte, readAtOnce)}
 	l.near = l.isNear
 	var err error
 	if l.epoll, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
@@ -246,14 +255,7 @@ func (l *loop) serve() {
 
 // turn does what there is to do, waiting for it if need be, and reports whether the loop goes on.
 func (l *loop) turn() bool {
-	timeout := -1
-	if len(l.next) > 0 || len(l.waiting) > 0 && !l.syncing {
-		timeout = 0
-	}
-	n, err := unix.EpollWait(l.epoll, l.events, timeout)
-	if err != nil {
-		n = 0 // EINTR: a signal
-	}
+	n := l.wait(len(l.next) > 0 || len(l.waiting) > 0 && !l.syncing)
 	l.ready, l.next = l.next, l.ready[:0]
 	rung := false
 	for _, e := range l.events[:n] {
@@ -285,6 +287,36 @@ func (l *loop) turn() bool {
 	l.mail = l.mail[:0]
 	clear(l.ready)
 	return goOn
+}
+
+// wait returns how many events there are, waiting for some unless the loop has something else to do.
+//
+// Under load they come after some 20 us. That is just when the runtime takes the processor from a goroutine in a system
+// call that it was told of, and then it looks for more of them every 20 us: it got in the way of the loop and of the client.
+//
+//	8 connections, one request in flight on each     CPU of a Get      Set    looks/s   migrations/s
+//	told of every wait                                     6.1 us   6.8 us       1300           1000
+//	told of those longer than attention (this)             5.4 us   6.1 us        130             20
+//
+// Meanwhile the loop keeps its processor, as it would by computing; it does so only if there are more of them than loops,
+// otherwise first is 0. A collection that has to stop the loop interrupts the call with a signal.
+func (l *loop) wait(busy bool) int {
+	first := l.first
+	if busy {
+		first = 0
+	}
+	n, _, e := unix.RawSyscall6(unix.SYS_EPOLL_PWAIT, uintptr(l.epoll), uintptr(unsafe.Pointer(unsafe.SliceData(l.events))), uintptr(len(l.events)), uintptr(first), 0, 0)
+	switch {
+	case e != 0: // EINTR: a signal
+		return 0
+	case n > 0 || busy:
+		return int(n)
+	}
+	more, err := unix.EpollWait(l.epoll, l.events, -1)
+	if err != nil {
+		return 0
+	}
+	return more
 }
 
 func (l *loop) queue(c *loopLink, to *[]*loopLink) {
