@@ -54,6 +54,7 @@ type stripe struct {
 //	log.Commit(p) ... reply               log.Commit(p) ... reply
 type db struct {
 	store   storage.Store
+	warmer  warmer // the store, if it is one
 	log     *wal.Log
 	seed    maphash.Seed
 	stripes []stripe
@@ -66,6 +67,9 @@ type db struct {
 	failMu sync.Mutex
 	failed atomic.Pointer[failure] // nil while all is well
 }
+
+// warmer is a store that reads memory faster if it knows beforehand what it will be asked for.
+type warmer interface{ Warm(keys [][]byte) }
 
 // failure is the state after the first error that a write met in the log or in the store. It is final until a restart:
 // what the error left behind is known to be good only after a replay.
@@ -83,8 +87,19 @@ var errLost = errors.New("the newest value of this key did not reach the log")
 func newDB(store storage.Store) *db {
 	d := &db{store: store, seed: maphash.MakeSeed(), stripes: make([]stripe, stripeCount)}
 	d.now = func() int64 { return time.Now().UnixMilli() }
+	d.warmer, _ = store.(warmer)
 	d.applyFn = d.apply
 	return d
+}
+
+// warm tells the store what it is about to be asked for, and returns keys emptied. For a single key that would come too late
+// to be of use.
+func (d *db) warm(keys [][]byte) [][]byte {
+	if len(keys) > 1 {
+		d.warmer.Warm(keys)
+	}
+	clear(keys)
+	return keys[:0]
 }
 
 func (d *db) index(key []byte) int { return int(maphash.Bytes(d.seed, key) % stripeCount) }

@@ -112,6 +112,15 @@ func (in *input) resize(n int) {
 	in.buf, in.small = buf, 0
 }
 
+// add puts bytes behind those that are there.
+func (in *input) add(b []byte) {
+	for len(b) > 0 {
+		n := copy(in.space(len(b)), b)
+		in.have += n
+		b = b[n:]
+	}
+}
+
 // bytes returns all there is.
 func (in *input) bytes() []byte { return in.buf[:in.have] }
 

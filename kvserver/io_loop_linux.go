@@ -21,7 +21,8 @@ const DefaultIO = Loop
 // loop is a goroutine that serves many connections. In each turn it
 //
 //	waits until some of them have sent something             one epoll_wait(2)
-//	reads from each what there is, and runs it               a read(2) each
+//	reads from each what there is                            a read(2) each
+//	runs it all
 //	lets the log write the records of all of them            one write(2)
 //	sends each its replies                                   a write(2) each
 //
@@ -36,10 +37,13 @@ type loop struct {
 	events []unix.EpollEvent
 	first  int    // ms; see wait
 	buf    []byte // for connections that have nothing left over from the last read
+	used   int    // of it, by those in batch
 
 	links []*loopLink // by file descriptor
 	ready []*loopLink // to be served in this turn
 	next  []*loopLink // to be served in the next one, whatever epoll says
+	batch []*loopLink // of this turn, with something to run
+	keys  [][]byte    // that the batch is about to ask for
 	mail  []*loopLink // of this loop, to be sent messages that were published in this turn
 	near  func(link) bool
 
@@ -80,8 +84,8 @@ const (
 )
 
 const (
-	// readAtOnce bounds what is read from one connection in a turn.
-	readAtOnce = 64 << 10
+	// readAtOnce bounds what is read from one connection in a turn, and readLeast is room for enough.
+	readAtOnce, readLeast = 64 << 10, 16 << 10
 	// turnLinks bounds how many connections epoll reports at once.
 	turnLinks = 256
 	// patience is how long the loop itself waits for the device.
@@ -97,6 +101,7 @@ type loopLink struct {
 	loop *loop
 	fd   int // -1 = closed
 	in   input
+	got  []byte // what this turn runs: all of in, or a part of loop.buf
 
 	// Epoll reports changes only, so what it has said holds until a read or write says otherwise.
 	readable bool
@@ -275,8 +280,9 @@ func (l *loop) turn() bool {
 	}
 	for _, c := range l.ready {
 		c.queued = false
-		l.run(c)
+		l.gather(c)
 	}
+	l.run()
 	for _, c := range l.ready {
 		l.reply(c)
 	}
@@ -370,23 +376,23 @@ func (l *loop) arrive(c *loopLink) {
 	}
 }
 
-// run reads from a connection and runs what it has sent, if the replies to what it sent before have left.
-func (l *loop) run(c *loopLink) {
+// gather gets what a connection has sent, if the replies to what it sent before have left, and puts it into the batch.
+func (l *loop) gather(c *loopLink) {
 	s := c.session
-	defer s.spread(l.near)
 	if c.fd < 0 || c.gone || c.syncing || c.resting || len(s.out) > 0 {
 		return
 	}
 	if c.more {
-		n, more := s.run(c.in.bytes())
-		c.more = more
-		c.in.drop(n)
+		l.take(c, c.in.bytes())
 		return
 	}
 	if !c.readable || c.finishing {
 		return
 	}
-	buf := l.buf
+	if len(l.buf)-l.used < readLeast {
+		l.run()
+	}
+	buf := l.buf[l.used:]
 	left := c.in.have > 0 && !c.lingering
 	if left {
 		buf = c.in.space(s.parser.Need())
@@ -403,24 +409,47 @@ func (l *loop) run(c *loopLink) {
 	c.readable = n == len(buf) || c.hangup
 	c.active.Store(l.srv.ticks.Load())
 	s.input.add(uint64(n))
-	if c.lingering {
+	switch {
+	case c.lingering:
 		c.lingered += n
 		c.gone = c.lingered >= lingerBytes
-		return
-	}
-	if left {
+	case left:
 		c.in.have += n
-		n, c.more = s.run(c.in.bytes())
-		c.in.drop(n)
-		return
+		l.take(c, c.in.bytes())
+	default:
+		l.used += n
+		l.take(c, buf[:n])
 	}
-	var used int
-	used, c.more = s.run(buf[:n])
-	for rest := buf[used:n]; len(rest) > 0; {
-		k := copy(c.in.space(len(rest)), rest)
-		c.in.have += k
-		rest = rest[k:]
+}
+
+func (l *loop) take(c *loopLink, got []byte) {
+	c.got = got
+	l.batch = append(l.batch, c)
+}
+
+// run runs what the connections of the batch have sent.
+func (l *loop) run() {
+	if len(l.batch) > 1 {
+		for _, c := range l.batch {
+			if c.in.have == 0 { // otherwise it may be the same again as in the last turn
+				l.keys = c.session.foresee(l.keys, c.got)
+			}
+		}
+		l.keys = l.srv.db.warm(l.keys)
 	}
+	for _, c := range l.batch {
+		n, more := c.session.run(c.got)
+		c.more = more
+		if c.in.have > 0 {
+			c.in.drop(n)
+		} else {
+			c.in.add(c.got[n:])
+		}
+		c.got = nil
+		c.session.spread(l.near)
+	}
+	clear(l.batch)
+	l.batch, l.used = l.batch[:0], 0
 }
 
 // reply sends what there is to send, as far as the socket takes it, when the log has what it tells of. Then it

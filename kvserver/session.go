@@ -40,6 +40,9 @@ type session struct {
 	payload []byte
 	value   []byte
 
+	ahead int      // commands to come whose keys have been foreseen
+	keys  [][]byte // see run
+
 	small int // for how many sends in a row a smaller out would have done
 
 	mute  mute          // CLIENT REPLY
@@ -119,6 +122,9 @@ func (s *session) run(in []byte) (n int, more bool) {
 		if len(s.out) >= flushAt || s.delay > 0 {
 			return n, true
 		}
+		if s.ahead == 0 {
+			s.keys = s.db.warm(s.foresee(s.keys, in[n:]))
+		}
 		args, k, err := s.parser.Next(in[n:])
 		if err != nil {
 			s.out = resp.AppendError(s.out, "ERR "+err.Error())
@@ -130,6 +136,7 @@ func (s *session) run(in []byte) (n int, more bool) {
 			break
 		}
 		n += k
+		s.ahead--
 		if len(args) > 0 {
 			s.execute(args)
 			s.srv.slow.command()
@@ -137,6 +144,17 @@ func (s *session) run(in []byte) (n int, more bool) {
 	}
 	s.keep(len(in)-n, n > 0)
 	return n, false
+}
+
+// foresee appends to keys what the next commands in in ask for. A pipeline is foreseen in pieces, that what is brought into
+// the processor's cache for a command is still there when it runs.
+func (s *session) foresee(keys [][]byte, in []byte) [][]byte {
+	const most = 16
+	if s.ahead = most; s.db.warmer != nil {
+		keys, s.ahead = resp.Keys(keys, in, most)
+		s.ahead = max(s.ahead, 1)
+	}
+	return keys
 }
 
 // keep notes how many bytes wait for the rest of their command, and whether they are the first of it.

@@ -209,6 +209,9 @@ func (s *Store) Get(dst, key []byte) ([]byte, bool, error) {
 	return dst, false, nil
 }
 
+// Warm prepares for Gets and Sets of these keys, which are to come soon.
+func (s *Store) Warm(keys [][]byte) { s.index.warm(keys) }
+
 func (s *Store) path(number uint32) string { return s.o.FS.PathJoin(s.dir, fileName(number)) }
 
 func (s *Store) read(dst, key []byte, loc location) ([]byte, error) {

@@ -8,5 +8,6 @@ func NewWithTwins(mask uint64) *Store {
 	return s
 }
 
-// NewSharded returns a store of another number of shards, a power of two.
+// NewSharded returns a store of another number of shards, a power of two. If it
+// is above shardCount, Warm is not for it.
 func NewSharded(shards int) *Store { return newStore(shards) }

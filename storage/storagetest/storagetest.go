@@ -532,6 +532,24 @@ func testConcurrent(t *testing.T, open Open) {
 		})
 	}
 	var readers sync.WaitGroup
+	if s, ok := s.(interface{ Warm(keys [][]byte) }); ok {
+		readers.Go(func() { // nothing comes of it, but for locks
+			r := rand.New(rand.NewPCG(1, 4))
+			var ks [][]byte
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				ks = ks[:0]
+				for range r.IntN(100) { // some of them twice, some of nobody
+					ks = append(ks, key(r.IntN(workers+1), r.IntN(keys)))
+				}
+				s.Warm(ks)
+			}
+		})
+	}
 	for w := range workers / 2 {
 		readers.Go(func() {
 			r := rand.New(rand.NewPCG(uint64(w), 3))
