@@ -328,8 +328,13 @@ func TestDriftInWords(t *testing.T) {
 
 func TestFrontier(t *testing.T) {
 	points := []Point{
-		{"GOGC=50", 900, 40, 2}, {"GOGC=100", 1000, 50, 1.5}, {"worse than 100", 990, 51, 1.5}, {"GOGC=400", 1040, 90, 1.2},
-		{"off", 1050, 400, 1}, {"same as 100", 1000, 50, 1.5}, {"broken", math.NaN(), 0, 0},
+		{"GOGC=50", 900, 40, 2},
+		{"GOGC=100", 1000, 50, 1.5},
+		{"worse than 100", 990, 51, 1.5},
+		{"GOGC=400", 1040, 90, 1.2},
+		{"off", 1050, 400, 1},
+		{"same as 100", 1000, 50, 1.5},
+		{"broken", math.NaN(), 0, 0},
 	}
 	var names []string
 	for _, p := range Frontier(points) {

@@ -50,7 +50,8 @@ func TestMannWhitneyOfPublishedData(t *testing.T) {
 		{
 			"permeability of the placenta, 10 + 5",
 			[]float64{0.80, 0.83, 1.89, 1.04, 1.45, 1.38, 1.91, 1.64, 0.73, 1.46},
-			[]float64{1.15, 0.88, 0.90, 0.74, 1.21}, 0.2544, 0.00011,
+			[]float64{1.15, 0.88, 0.90, 0.74, 1.21},
+			0.2544, 0.00011,
 		},
 		{"separated 4 + 4 is 2 in 70", []float64{1, 2, 3, 4}, []float64{5, 6, 7, 8}, 2.0 / 70, 1e-12},
 		{"tied 2 + 2: one of the six draws is as low, one as high", []float64{1, 1}, []float64{2, 2}, 2.0 / 6, 1e-12},

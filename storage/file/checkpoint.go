@@ -108,8 +108,10 @@ func (s *Store) Restore(rec []byte) error {
 			return &DamageError{s.path(loc.pos.file()), loc.pos.offset(), errors.New("the checkpoint refers to it, but the file is missing")}
 		}
 		if loc.pos.offset() < headerBytes || loc.pos.offset()+n > f.size.Load() {
-			return &DamageError{f.path, loc.pos.offset(),
-				fmt.Errorf("the checkpoint refers to %d bytes there, but the file has only %d", n, f.size.Load())}
+			return &DamageError{
+				f.path, loc.pos.offset(),
+				fmt.Errorf("the checkpoint refers to %d bytes there, but the file has only %d", n, f.size.Load()),
+			}
 		}
 		f.live.Add(1)
 		f.liveBytes.Add(n)
