@@ -161,7 +161,6 @@ func TestPubsubAtRandomIsThatOfRedis(t *testing.T) {
 // listener subscribes and counts what it hears.
 type listener struct {
 	c     *client
-	head  []byte
 	heard map[string]int // by publisher, the number that is due next
 }
 
