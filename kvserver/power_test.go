@@ -220,8 +220,7 @@ func powerCuts(mode storage.Mode, policy wal.Policy, seed uint64) (cuts int, err
 	h.begin(model{})
 	next := vfs.NewCrashableMem()
 	// cut starts a server on what a power failure left, cuts the power again while it starts, and looks at both.
-	var cut func(img *image, depth int) (*Server, *outage, error)
-	cut = func(img *image, depth int) (*Server, *outage, error) {
+	cut := func(img *image, depth int) (*Server, *outage, error) {
 		cuts++
 		o := &outage{fs: img.fs, h: h, rng: rand.New(rand.NewPCG(rng.Uint64(), 1))}
 		o.left.Store(1 + rng.Int32N(40))
