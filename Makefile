@@ -70,7 +70,7 @@ profile: build ## where an operation's time goes, into kvserver/PROFILE.md (syst
 	$(GO) run ./cmd/internal/profile -out kvserver/PROFILE.md
 
 .PHONY: versus
-versus: build ## drive kvserver and redis-server in interleaved rounds (VERSUSFLAGS=-h lists the options)
+versus: build ## drive kvserver, redis, valkey, memcached in interleaved rounds (VERSUSFLAGS=-h lists the options)
 	$(GO) run ./cmd/internal/versus -kvserver bin/kvserver $(VERSUSFLAGS)
 
 .PHONY: restart

@@ -7,9 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net"
-	"os"
 	"time"
 
 	"kvmark/kvserver/resp"
@@ -44,22 +42,11 @@ type Options struct {
 	MaxReply int           // bytes of one string in a reply; 0 = 512 MiB
 }
 
-// Conn is one connection.
+// Conn is one connection: RESP on a [Wire].
 type Conn struct {
-	addr   string
-	conn   net.Conn
+	Wire
 	parser resp.ReplyParser
-
-	exchange   *exchange // nil: there is none for this kind
-	out        []byte    // requests not yet sent
-	in         []byte    // in[start:end] has arrived and is not yet parsed; the last reply aliases what is before it
-	start, end int
 }
-
-const (
-	readBuffer = 16 << 10
-	keepBuffer = 1 << 20 // a buffer that has grown beyond this is not kept
-)
 
 // Dial connects, and signs in where the options say so.
 func Dial(ctx context.Context, addr string, o Options) (*Conn, error) {
@@ -92,7 +79,7 @@ func Dial(ctx context.Context, addr string, o Options) (*Conn, error) {
 
 // New returns a connection over one that is there. addr is what errors call it; for maxReply see [Options].
 func New(conn net.Conn, addr string, maxReply int) *Conn {
-	c := &Conn{addr: addr, conn: conn, exchange: newExchange(conn), in: make([]byte, readBuffer)}
+	c := &Conn{Wire: NewWire(conn, addr)}
 	c.parser.Limits.MaxBulk = maxReply
 	return c
 }
@@ -115,24 +102,6 @@ func (c *Conn) signIn(o Options) error {
 	}
 	return nil
 }
-
-// Addr is the address that was dialled.
-func (c *Conn) Addr() string { return c.addr }
-
-// LocalAddr is this side's address, by which the server's CLIENT LIST names the connection.
-func (c *Conn) LocalAddr() net.Addr { return c.conn.LocalAddr() }
-
-// SetDeadline bounds all reads and writes from now on; the zero time means no bound. Set it once a phase: it costs a
-// timer. A deadline in the past wakes a blocked call.
-func (c *Conn) SetDeadline(t time.Time) error {
-	if err := c.conn.SetDeadline(t); err != nil {
-		return fmt.Errorf("client: %s: %w", c.addr, err)
-	}
-	return nil
-}
-
-// Close closes the connection. Calls that are blocked on it return an error.
-func (c *Conn) Close() error { return c.conn.Close() }
 
 // Do sends one command and returns its reply, which is valid until the next call. An error reply is a [ServerError].
 func (c *Conn) Do(args ...string) (resp.Reply, error) {
@@ -163,78 +132,40 @@ func (c *Conn) Get(key []byte) (value []byte, found bool, err error) {
 
 // Queue, QueueSet and QueueGet add a request to the batch that Ask or Flush sends with one write. Each request is then due one
 // Receive, ReceiveSet or ReceiveGet, in order.
-func (c *Conn) Queue(args ...string) { c.out = resp.AppendCommand(c.out, args...) }
+func (c *Conn) Queue(args ...string) { c.Out = resp.AppendCommand(c.Out, args...) }
 
 // QueueSet adds a Set to the batch.
 func (c *Conn) QueueSet(key, value []byte) {
-	c.out = append(c.out, "*3\r\n$3\r\nSET\r\n"...)
-	c.out = resp.AppendBulk(c.out, key)
-	c.out = resp.AppendBulk(c.out, value)
+	c.Out = append(c.Out, "*3\r\n$3\r\nSET\r\n"...)
+	c.Out = resp.AppendBulk(c.Out, key)
+	c.Out = resp.AppendBulk(c.Out, value)
 }
 
 // QueueGet adds a Get to the batch.
 func (c *Conn) QueueGet(key []byte) {
-	c.out = append(c.out, "*2\r\n$3\r\nGET\r\n"...)
-	c.out = resp.AppendBulk(c.out, key)
+	c.Out = append(c.Out, "*2\r\n$3\r\nGET\r\n"...)
+	c.Out = resp.AppendBulk(c.Out, key)
 }
 
 // QueuePing adds a PING to the batch; its reply is due a ReceivePing.
-func (c *Conn) QueuePing() { c.out = append(c.out, "*1\r\n$4\r\nPING\r\n"...) }
-
-// Ask sends the batch as Flush does, and may wait until the first of its replies begins to arrive, which is cheaper where
-// it is read next: a batch without a reply, such as that of CLIENT REPLY OFF, is for Flush.
-func (c *Conn) Ask() error {
-	if len(c.out) == 0 || c.start < c.end { // no reply, or those to what was sent before
-		return c.Flush()
-	}
-	c.room()
-	sent, n, err := c.exchange.do(c.out, c.in[c.end:])
-	c.end += n
-	if err != nil {
-		what := "read"
-		if sent < len(c.out) {
-			what = "write"
-		}
-		c.out = c.out[:0]
-		return c.broken(what, err)
-	}
-	c.out = c.out[:copy(c.out, c.out[sent:])]
-	if len(c.out) == 0 {
-		return nil
-	}
-	return c.Flush()
-}
-
-// Flush sends the batch. The batch must be small enough for the server to take it in without its replies being read
-// meanwhile: a few hundred ordinary requests.
-func (c *Conn) Flush() error {
-	_, err := c.conn.Write(c.out)
-	c.out = c.out[:0]
-	if cap(c.out) > keepBuffer {
-		c.out = nil
-	}
-	if err != nil {
-		return c.broken("write", err)
-	}
-	return nil
-}
+func (c *Conn) QueuePing() { c.Out = append(c.Out, "*1\r\n$4\r\nPING\r\n"...) }
 
 // Receive reads the next reply, which is valid until the next call. An error reply is a [ServerError].
 func (c *Conn) Receive() (resp.Reply, error) {
 	for {
-		r, n, err := c.parser.Next(c.in[c.start:c.end])
+		r, n, err := c.parser.Next(c.Arrived())
 		if err != nil {
 			return resp.Reply{}, c.broken("read", err)
 		}
 		if n > 0 {
-			c.start += n
+			c.Take(n)
 			if r.Kind == resp.Error || r.Kind == resp.BulkError {
 				return resp.Reply{}, &ServerError{c.addr, string(r.Bytes)}
 			}
 			return r, nil
 		}
-		if err := c.read(); err != nil {
-			return resp.Reply{}, c.broken("read", err)
+		if err := c.More(); err != nil {
+			return resp.Reply{}, err
 		}
 	}
 }
@@ -275,49 +206,4 @@ func describe(r resp.Reply) string {
 		return fmt.Sprintf(":%d", r.Int)
 	}
 	return fmt.Sprintf("%c%.40q", r.Kind, r.Bytes)
-}
-
-// read gets more bytes behind in[start:end].
-func (c *Conn) read() error {
-	c.room()
-	n, err := c.conn.Read(c.in[c.end:])
-	c.end += n
-	if n > 0 {
-		return nil
-	}
-	return err
-}
-
-// room makes some behind in[start:end]: by moving that to the front or, for a reply that is larger than the buffer, by a
-// larger buffer. It grows by doubling and only as bytes arrive, so a length that a server declares but does not send
-// costs nothing.
-func (c *Conn) room() {
-	switch {
-	case c.start == c.end:
-		c.start, c.end = 0, 0
-		if len(c.in) > keepBuffer {
-			c.in = make([]byte, readBuffer)
-		}
-	case c.end == len(c.in) && c.start > 0:
-		c.end = copy(c.in, c.in[c.start:c.end])
-		c.start = 0
-	case c.end == len(c.in):
-		c.in = append(c.in, make([]byte, len(c.in))...)
-	}
-}
-
-func (c *Conn) broken(what string, err error) error {
-	switch {
-	case errors.Is(err, io.EOF):
-		err = errors.New("server closed the connection")
-	case errors.Is(err, os.ErrDeadlineExceeded):
-		err = fmt.Errorf("no reply in time: %w", os.ErrDeadlineExceeded)
-	default:
-		// What the system said, without the addresses and the name of the call around it.
-		var sys *os.SyscallError
-		if errors.As(err, &sys) {
-			err = sys.Err
-		}
-	}
-	return fmt.Errorf("client: %s: %s: %w", c.addr, what, err)
 }

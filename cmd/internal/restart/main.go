@@ -40,10 +40,16 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
+	names := strings.Split(*servers, ",")
+	for _, name := range names {
+		if !(rig.Spec{Name: name}).HasLog() {
+			return fmt.Errorf("-servers: %s keeps no log: it is empty after a crash, and there is no start to measure", name)
+		}
+	}
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
 	defer w.Flush() // also what there is before an error
 	fmt.Fprintln(w, "server\tSets\tkeys\twritten k/s\tRSS MB\ton disk MB\tstart s\tMB/s\tk records/s\tpeak RSS MB in start\t")
-	for _, name := range strings.Split(*servers, ",") {
+	for _, name := range names {
 		if name == "redis" || name == "valkey" {
 			if _, err := exec.LookPath(name + "-server"); err != nil {
 				fmt.Fprintf(os.Stderr, "no %s: %v\n", name, err)

@@ -14,17 +14,15 @@ import (
 	"strings"
 	"syscall"
 	"time"
-
-	"kvmark/client"
 )
 
 // Spec says which server to start, and how.
 type Spec struct {
-	// Name is MODE or MODE:flag=value:... for kvserver, or redis or valkey for the server of that name, which then
-	// keeps an append-only file and nothing else.
+	// Name is MODE or MODE:flag=value:... for kvserver; or redis or valkey, which then keeps an append-only file and
+	// nothing else, or memcached, which keeps nothing, for the server of that name, with flags likewise.
 	Name     string
 	Kvserver string // path of kvserver
-	Sync     string // interval (everysec in Redis) or always
+	Sync     string // interval (everysec in Redis) or always; memcached has no log
 }
 
 // readyWithin bounds a start, the loading of the data included.
@@ -37,9 +35,9 @@ type Server struct {
 	Addr    string
 	cmd     *exec.Cmd
 	ended   chan struct{} // closed when the process has
-	control *client.Conn
+	control conn
 	workers []*Worker
-	idle    []*client.Conn
+	idle    []conn
 }
 
 // Start starts a server on an empty directory and waits until it serves.
@@ -55,7 +53,7 @@ func Start(ctx context.Context, spec Spec) (*Server, error) {
 	return s, nil
 }
 
-// launch starts the process on s.Dir and waits until it answers a PING.
+// launch starts the process on s.Dir and waits until it answers a ping.
 func (s *Server) launch(ctx context.Context) error {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -66,7 +64,7 @@ func (s *Server) launch(ctx context.Context) error {
 	if err := l.Close(); err != nil {
 		return err
 	}
-	cmd := s.command(port)
+	cmd := s.kind().command(s, port)
 	output, err := os.OpenFile(filepath.Join(s.Dir, "output"), os.O_CREATE|os.O_APPEND|os.O_RDWR, 0o666)
 	if err != nil {
 		return err
@@ -101,33 +99,23 @@ func (s *Server) launch(ctx context.Context) error {
 	}
 }
 
-// ping keeps the connection once it answers PONG; a server that still loads its data answers an error.
+// ping keeps the connection once it answers; a server that still loads its data answers an error.
 func (s *Server) ping(ctx context.Context) error {
-	c, err := s.Dial(ctx)
+	c, err := s.dial(ctx)
 	if err != nil {
 		return err
 	}
 	_ = c.SetDeadline(time.Now().Add(readyWithin))
-	if _, err := c.Do("PING"); err != nil {
+	c.QueuePing()
+	err = c.Ask()
+	if err == nil {
+		err = c.ReceivePing()
+	}
+	if err != nil {
 		return errors.Join(err, c.Close())
 	}
 	s.control = c
 	return c.SetDeadline(time.Time{})
-}
-
-func (s *Server) command(port int) *exec.Cmd {
-	switch s.Name {
-	case "redis", "valkey":
-		every := map[string]string{"interval": "everysec", "always": "always"}[s.Sync]
-		return exec.Command(s.Name+"-server", "--bind", "127.0.0.1", "--port", strconv.Itoa(port), "--dir", s.Dir, "--save", "",
-			"--appendonly", "yes", "--appendfsync", every, "--daemonize", "no")
-	}
-	parts := strings.Split(s.Name, ":")
-	args := []string{"--mode", parts[0], "--dir", filepath.Join(s.Dir, "data"), "--addr", s.Addr, "--wal-sync", s.Sync}
-	for _, flag := range parts[1:] {
-		args = append(args, "--"+flag)
-	}
-	return exec.Command(s.Kvserver, args...)
 }
 
 // Restart kills the server with SIGKILL, starts it again on its data, and waits until it serves.
@@ -144,42 +132,23 @@ func (s *Server) Restart(ctx context.Context) error {
 // Pid is the process's number.
 func (s *Server) Pid() int { return s.cmd.Process.Pid }
 
-// Dial makes a connection to the server. Whatever waits on it returns when ctx ends.
-func (s *Server) Dial(ctx context.Context) (*client.Conn, error) {
-	c, err := client.Dial(ctx, s.Addr, client.Options{Timeout: time.Minute})
+// dial makes a connection to the server. Whatever waits on it returns when ctx ends.
+func (s *Server) dial(ctx context.Context) (conn, error) {
+	c, err := s.kind().dial(ctx, s.Addr)
 	if err == nil {
 		context.AfterFunc(ctx, func() { _ = c.SetDeadline(time.Unix(1, 0)) })
 	}
 	return c, err
 }
 
-// Info returns the numbers of the server's INFO.
-func (s *Server) Info() (map[string]float64, error) {
-	r, err := s.control.Do("INFO")
-	if err != nil {
-		return nil, err
-	}
-	fields := map[string]float64{}
-	for line := range strings.Lines(string(r.Bytes)) {
-		name, text, _ := strings.Cut(strings.TrimSpace(line), ":")
-		if v, err := strconv.ParseFloat(text, 64); err == nil {
-			fields[name] = v
-		}
-	}
-	return fields, nil
-}
+// Info returns the numbers of the server's INFO, or of its stats (memcached).
+func (s *Server) Info() (map[string]float64, error) { return s.control.Info() }
 
-// Keys is the number of keys that the server has, by its DBSIZE.
-func (s *Server) Keys() (int64, error) {
-	r, err := s.control.Do("DBSIZE")
-	return r.Int, err
-}
+// Keys is the number of keys that the server says it has.
+func (s *Server) Keys() (int64, error) { return s.control.Keys() }
 
-// CPU is the processor time that the server has used, in seconds, by its INFO.
-func (s *Server) CPU() (float64, error) {
-	info, err := s.Info()
-	return info["used_cpu_user"] + info["used_cpu_sys"], err
-}
+// CPU is the processor time that the server says it has used, in seconds.
+func (s *Server) CPU() (float64, error) { return s.control.CPU() }
 
 // Memory reads the process's resident memory and its peak, in bytes, from Linux's /proc.
 func (s *Server) Memory() (resident, peak float64, err error) {

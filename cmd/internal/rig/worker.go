@@ -7,13 +7,12 @@ import (
 	"sync"
 	"time"
 
-	"kvmark/client"
 	"kvmark/client/workload"
 )
 
 // Worker is one connection that sends.
 type Worker struct {
-	conn       *client.Conn
+	conn       conn
 	gen        *workload.Generator
 	key, value []byte
 	n          []int // keys of the batch
@@ -27,14 +26,14 @@ func (s *Server) Connect(ctx context.Context, w workload.Config, idle int) error
 		if err != nil {
 			return err
 		}
-		conn, err := s.Dial(ctx)
+		conn, err := s.dial(ctx)
 		if err != nil {
 			return err
 		}
 		s.workers = append(s.workers, &Worker{conn: conn, gen: gen})
 	}
 	for range idle {
-		conn, err := s.Dial(ctx)
+		conn, err := s.dial(ctx)
 		if err != nil {
 			return err
 		}

@@ -1,6 +1,6 @@
-// Command versus drives kvserver and the other servers that this machine has (redis-server, valkey-server) with one
-// client, in short interleaved rounds, and prints the ratios of throughput and of the servers' CPU per operation with
-// their 95 % intervals. It is for those who work on the server; `make versus` runs it.
+// Command versus drives kvserver and the other servers that this machine has (redis-server, valkey-server, memcached)
+// with one client, in short interleaved rounds, and prints the ratios of throughput and of the servers' CPU per
+// operation with their 95 % intervals. It is for those who work on the server; `make versus` runs it.
 package main
 
 import (
@@ -40,7 +40,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	c := config{load: load{workload: workload.Config{Seed: 1}}}
 	fs := flag.NewFlagSet("versus", flag.ContinueOnError)
 	fs.StringVar(&c.kvserver, "kvserver", "bin/kvserver", "path of `kvserver`")
-	servers := fs.String("servers", "memory,redis", "comma separated: memory, serialize, file, lsm (kvserver), each as MODE or MODE:flag=value:..., and redis, valkey; @workers=N, @idle=N, @pipeline=N, @keys=N behind a name are of that server alone")
+	servers := fs.String("servers", "memory,redis", "comma separated: memory, serialize, file, lsm (kvserver), each as MODE or MODE:flag=value:..., and redis, valkey, memcached, with flags of theirs likewise (memcached has one thread and no log: memcached:threads=4); @workers=N, @idle=N, @pipeline=N, @keys=N behind a name are of that server alone")
 	fs.StringVar(&c.base, "base", "redis", "server that the others are divided by")
 	fs.IntVar(&c.rounds, "rounds", 20, "rounds, each with every server and operation once")
 	fs.DurationVar(&c.slice, "slice", 2*time.Second, "length of a measurement")
@@ -168,7 +168,11 @@ func (c config) start(ctx context.Context, name string) (*arm, error) {
 			return nil, err
 		}
 	}
-	s, err := rig.Start(ctx, rig.Spec{Name: settings[0], Kvserver: c.kvserver, Sync: c.fsync})
+	spec := rig.Spec{Name: settings[0], Kvserver: c.kvserver, Sync: c.fsync}
+	if !spec.HasLog() {
+		a.name += " (no log)"
+	}
+	s, err := rig.Start(ctx, spec)
 	if err != nil {
 		return nil, err
 	}

@@ -1,0 +1,149 @@
+package client
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"time"
+)
+
+// Wire is a connection below its protocol: a batch of requests is built in its buffer and sent with one write, and what
+// arrives is read in place. A protocol appends its requests to Out and, for each reply, looks at Arrived, asks for More
+// while that is incomplete, and Takes it:
+//
+//	w.Out = append(w.Out, "PING\r\n"...)
+//	err := w.Ask()
+//	for !complete(w.Arrived()) {
+//		err = w.More()
+//	}
+//	w.Take(length)
+//
+// [Conn] is RESP on a Wire. Make one with [NewWire], and do not copy it once it is in use.
+type Wire struct {
+	Out []byte // requests not yet sent
+
+	addr       string
+	conn       net.Conn
+	exchange   *exchange // nil: there is none for this kind
+	in         []byte    // in[start:end] has arrived and is not yet taken; the last reply aliases what is before it
+	start, end int
+}
+
+const (
+	readBuffer = 16 << 10
+	keepBuffer = 1 << 20 // a buffer that has grown beyond this is not kept
+)
+
+// NewWire returns a wire over a connection. addr is what errors call it.
+func NewWire(conn net.Conn, addr string) Wire {
+	return Wire{addr: addr, conn: conn, exchange: newExchange(conn), in: make([]byte, readBuffer)}
+}
+
+// Addr is the address that was dialled.
+func (w *Wire) Addr() string { return w.addr }
+
+// LocalAddr is this side's address, by which the server's CLIENT LIST names the connection.
+func (w *Wire) LocalAddr() net.Addr { return w.conn.LocalAddr() }
+
+// SetDeadline bounds all reads and writes from now on; the zero time means no bound. Set it once a phase: it costs a
+// timer. A deadline in the past wakes a blocked call.
+func (w *Wire) SetDeadline(t time.Time) error {
+	if err := w.conn.SetDeadline(t); err != nil {
+		return fmt.Errorf("client: %s: %w", w.addr, err)
+	}
+	return nil
+}
+
+// Close closes the connection. Calls that are blocked on it return an error.
+func (w *Wire) Close() error { return w.conn.Close() }
+
+// Ask sends the batch as Flush does, and may wait until the first of its replies begins to arrive, which is cheaper where
+// it is read next: a batch without a reply, such as that of CLIENT REPLY OFF, is for Flush.
+func (w *Wire) Ask() error {
+	if len(w.Out) == 0 || w.start < w.end { // no reply, or those to what was sent before
+		return w.Flush()
+	}
+	w.room()
+	sent, n, err := w.exchange.do(w.Out, w.in[w.end:])
+	w.end += n
+	if err != nil {
+		what := "read"
+		if sent < len(w.Out) {
+			what = "write"
+		}
+		w.Out = w.Out[:0]
+		return w.broken(what, err)
+	}
+	w.Out = w.Out[:copy(w.Out, w.Out[sent:])]
+	if len(w.Out) == 0 {
+		return nil
+	}
+	return w.Flush()
+}
+
+// Flush sends the batch. The batch must be small enough for the server to take it in without its replies being read
+// meanwhile: a few hundred ordinary requests.
+func (w *Wire) Flush() error {
+	_, err := w.conn.Write(w.Out)
+	w.Out = w.Out[:0]
+	if cap(w.Out) > keepBuffer {
+		w.Out = nil
+	}
+	if err != nil {
+		return w.broken("write", err)
+	}
+	return nil
+}
+
+// Arrived is what has arrived and is not yet taken, valid until the next call of More or Ask.
+func (w *Wire) Arrived() []byte { return w.in[w.start:w.end] }
+
+// Take takes the first n bytes of Arrived off it. They stay valid as long.
+func (w *Wire) Take(n int) { w.start += n }
+
+// More waits for more bytes behind those of Arrived.
+func (w *Wire) More() error {
+	w.room()
+	n, err := w.conn.Read(w.in[w.end:])
+	w.end += n
+	if n > 0 || err == nil {
+		return nil
+	}
+	return w.broken("read", err)
+}
+
+// room makes some behind in[start:end]: by moving that to the front or, for a reply that is larger than the buffer, by a
+// larger buffer. It grows by doubling and only as bytes arrive, so a length that a server declares but does not send
+// costs nothing.
+func (w *Wire) room() {
+	switch {
+	case w.start == w.end:
+		w.start, w.end = 0, 0
+		if len(w.in) > keepBuffer {
+			w.in = make([]byte, readBuffer)
+		}
+	case w.end == len(w.in) && w.start > 0:
+		w.end = copy(w.in, w.in[w.start:w.end])
+		w.start = 0
+	case w.end == len(w.in):
+		w.in = append(w.in, make([]byte, len(w.in))...)
+	}
+}
+
+func (w *Wire) broken(what string, err error) error {
+	switch {
+	case errors.Is(err, io.EOF):
+		err = errors.New("server closed the connection")
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		err = fmt.Errorf("no reply in time: %w", os.ErrDeadlineExceeded)
+	default:
+		// What the system said, without the addresses and the name of the call around it.
+		var sys *os.SyscallError
+		if errors.As(err, &sys) {
+			err = sys.Err
+		}
+	}
+	return fmt.Errorf("client: %s: %s: %w", w.addr, what, err)
+}
