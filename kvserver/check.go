@@ -17,8 +17,9 @@ import (
 )
 
 // Check reads everything in a data directory that a start would use, and reports on every file, in the order of a start: the
-// checkpoints, the values or tables, the log. It changes nothing, and does not stop at the first bad file. The error says that
-// it could not be checked: there is none, it is no data directory, a file cannot be opened. fs nil = the operating system's.
+// checkpoints, the values or tables, the log. It changes nothing, and does not stop at the first bad file. The error says what
+// could not be checked: there is no directory, it is no data directory, a file cannot be opened. The reports beside it are of the
+// rest. fs nil = the operating system's.
 func Check(fs vfs.FS, dir string) ([]wal.SegmentReport, error) {
 	if fs == nil {
 		fs = vfs.Default
@@ -26,9 +27,8 @@ func Check(fs vfs.FS, dir string) ([]wal.SegmentReport, error) {
 	mode, damage, err := modeOf(fs, dir, "")
 	if err != nil {
 		// If it is one of ours all the same, only its mode is unknown: what is read below is what all modes have.
-		_, corrupt := errors.AsType[*wal.CorruptionError](damage)
 		segments, _ := segmentNames(fs, fs.PathJoin(dir, walName))
-		if !corrupt && !(errors.Is(damage, os.ErrNotExist) && len(segments) > 0) {
+		if !isDamage(damage) || errors.Is(damage, os.ErrNotExist) && len(segments) == 0 {
 			return nil, err
 		}
 	}
@@ -39,19 +39,14 @@ func Check(fs vfs.FS, dir string) ([]wal.SegmentReport, error) {
 		all = append(all, r)
 	}
 	numbers, _, err := listCheckpoints(fs, fs.PathJoin(dir, checkpointName))
-	if err != nil {
-		return nil, err
-	}
+	errs := []error{err}
 	for i, n := range numbers {
 		reports, err := checkCheckpoint(fs, dir, n, mode == storage.File && i == len(numbers)-1)
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, reports...)
+		all, errs = append(all, reports...), append(errs, err)
 	}
 	if mode == storage.LSM {
 		r := wal.SegmentReport{Path: fs.PathJoin(dir, "lsm")}
-		if r.Records, err = lsm.Check(fs, dir); err != nil {
+		if r.Records, err = lsm.Check(fs, dir, storeRecord(fs, dir, numbers)); err != nil {
 			setDamage(&r, err)
 		}
 		all = append(all, r)
@@ -61,22 +56,79 @@ func Check(fs vfs.FS, dir string) ([]wal.SegmentReport, error) {
 		setDamage(&r, err)
 		all = append(all, r)
 	}
-	segments, err := wal.Scan(fs, fs.PathJoin(dir, walName), func(_ uint64, _ int64, payload []byte) error {
-		return entry.Decode(payload, func(entry.Entry) error { return nil })
-	})
-	first := uint64(1)
-	if len(numbers) > 0 {
-		first = numbers[len(numbers)-1]
+	segments, err := checkLog(fs, dir, numbers, func() error { return nil })
+	return append(all, segments...), errors.Join(append(errs, err)...)
+}
+
+// checkLog reports on the segments that are replayed over the newest of the checkpoints; those before it are about to go. It
+// asks going, whose error ends it, at every record.
+func checkLog(fs vfs.FS, dir string, checkpoints []uint64, going func() error) ([]wal.SegmentReport, error) {
+	path := fs.PathJoin(dir, walName)
+	if _, err := fs.Stat(path); errors.Is(err, os.ErrNotExist) {
+		return []wal.SegmentReport{{Path: path, State: wal.Corrupt, Err: errLogGone}}, nil
 	}
-	// Segments that a checkpoint has superseded are about to go: nobody reads them any more.
+	type unread struct {
+		offset int64
+		err    error
+		before int64 // records in front of it
+	}
+	undecoded := map[uint64]unread{} // the first record of a segment that is whole and makes no sense
+	records := map[uint64]int64{}
+	segments, err := wal.Scan(fs, path, func(segment uint64, offset int64, payload []byte) error {
+		if err := entry.Decode(payload, func(entry.Entry) error { return nil }); err != nil {
+			if _, second := undecoded[segment]; !second {
+				undecoded[segment] = unread{offset, err, records[segment]}
+			}
+		}
+		records[segment]++
+		return going()
+	})
+	for i := range segments {
+		r := &segments[i]
+		if u, ok := undecoded[r.Segment]; ok && (r.State == wal.Clean || u.offset < r.Offset) {
+			r.State, r.Offset, r.Err = wal.Corrupt, u.offset, u.err
+			r.Records, r.Behind = u.before, records[r.Segment]-u.before-1
+		}
+	}
+	first := uint64(1)
+	if n := len(checkpoints); n > 0 {
+		first = checkpoints[n-1]
+	}
 	segments = slices.DeleteFunc(segments, func(r wal.SegmentReport) bool { return r.Segment < first })
-	if len(segments) > 0 && segments[0].Segment > first || len(segments) == 0 && len(numbers) > 0 {
-		all = append(all, wal.SegmentReport{
-			Path: fs.PathJoin(dir, walName, segmentFile(first)), Segment: first, State: wal.Corrupt,
+	if err == nil && (len(segments) > 0 && segments[0].Segment > first || len(segments) == 0 && len(checkpoints) > 0) {
+		missing := wal.SegmentReport{
+			Path: fs.PathJoin(path, segmentFile(first)), Segment: first, State: wal.Corrupt,
 			Err: fmt.Errorf("%w: it should be the first one to replay", wal.ErrMissing),
+		}
+		segments = slices.Insert(segments, 0, missing)
+	}
+	return segments, err
+}
+
+// errLogGone is the damage of a data directory without the log's directory, which is made first.
+var errLogGone = errors.New("the log is gone: this directory was made with one; put it back, or give another --dir")
+
+// damageOf returns what is wrong with a file; nil = nothing.
+func damageOf(r wal.SegmentReport) error {
+	if r.State == wal.Clean {
+		return nil
+	}
+	return &wal.CorruptionError{Path: r.Path, Offset: r.Offset, Err: fmt.Errorf("%w; %d readable records behind it", r.Err, r.Behind)}
+}
+
+// storeRecord returns the first record of the store in the newest checkpoint, nil if it has none that can be read. The lsm mode
+// has one in each.
+func storeRecord(fs vfs.FS, dir string, checkpoints []uint64) (rec []byte) {
+	if n := len(checkpoints); n > 0 {
+		path := fs.PathJoin(dir, checkpointName, checkpointFile(checkpoints[n-1]))
+		_, _, _ = readCheckpoint(fs, path, func(kind byte, payload []byte) error { // what is wrong with it is reported by itself
+			if kind == frameStore && rec == nil {
+				rec = slices.Clone(payload)
+			}
+			return nil
 		})
 	}
-	return append(all, segments...), err
+	return rec
 }
 
 // checkCheckpoint reports on a checkpoint, and on the value files that it refers to if they are to be read.
@@ -136,22 +188,23 @@ func setDamage(r *wal.SegmentReport, err error) {
 	}
 }
 
-// Dump calls fn for every readable record of the log of a data directory, in order. It changes nothing.
+// Dump calls fn for every readable record of the log of a data directory, in order, whatever the state of the rest. It changes
+// nothing. The error is fn's, or says what is damaged.
 func Dump(fs vfs.FS, dir string, fn func(segment uint64, offset int64, payload []byte) error) error {
 	if fs == nil {
 		fs = vfs.Default
 	}
-	if _, err := ReadFormat(fs, dir); err != nil {
-		return err
+	path := fs.PathJoin(dir, walName)
+	_, damage := ReadFormat(fs, dir)
+	if segments, err := segmentNames(fs, path); err != nil || damage != nil && (len(segments) == 0 || !isDamage(damage)) {
+		return errors.Join(damage, err)
 	}
-	reports, err := wal.Scan(fs, fs.PathJoin(dir, walName), fn)
-	if err != nil {
-		return err
-	}
+	reports, err := wal.Scan(fs, path, fn)
+	errs := []error{damage, err}
 	for _, r := range reports {
 		if r.State == wal.Corrupt {
-			err = errors.Join(err, &wal.CorruptionError{Path: r.Path, Offset: r.Offset, Err: fmt.Errorf("%w; %d readable records behind it", r.Err, r.Behind)})
+			errs = append(errs, damageOf(r))
 		}
 	}
-	return err
+	return errors.Join(errs...)
 }

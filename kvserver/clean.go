@@ -18,20 +18,32 @@ import (
 //
 // The next one removes it before it changes anything. So a log that lost its end while nobody used it is noticed, which a
 // crash, after which the file is not there, could also have done.
-const cleanName = "CLEAN"
+const (
+	cleanName = "CLEAN"
+	endFormat = "closed segment %s size %d\n"
+	noLog     = "closed without a log\n"
+)
 
 // logEnd describes the newest segment of the log, or that there is none.
 func logEnd(fs vfs.FS, dir string) (string, error) {
 	names, err := segmentNames(fs, fs.PathJoin(dir, walName))
 	if err != nil || len(names) == 0 {
-		return "closed without a log\n", err
+		return noLog, err
 	}
 	newest := names[len(names)-1]
 	info, err := fs.Stat(fs.PathJoin(dir, walName, newest))
 	if err != nil {
 		return "", fmt.Errorf("kvserver: %w", err)
 	}
-	return fmt.Sprintf("closed segment %s size %d\n", newest, info.Size()), nil
+	return fmt.Sprintf(endFormat, newest, info.Size()), nil
+}
+
+// isLogEnd reports whether logEnd can have made text.
+func isLogEnd(text string) bool {
+	var segment string
+	var size int64
+	_, err := fmt.Sscanf(text, endFormat, &segment, &size)
+	return text == noLog || err == nil && strings.HasSuffix(segment, ".wal") && text == fmt.Sprintf(endFormat, segment, size)
 }
 
 // segmentNames returns the names of the log's segments in ascending order; none for a directory that is not there.
@@ -58,6 +70,9 @@ func checkClean(fs vfs.FS, dir string) (found bool, err error) {
 	if err != nil {
 		return true, fmt.Errorf("kvserver: %w", err)
 	}
+	if !isLogEnd(want) {
+		return true, &wal.CorruptionError{Path: path, Err: fmt.Errorf("it holds %.60q, which no server leaves: whether the log lost its end cannot be told", want)}
+	}
 	got, err := logEnd(fs, dir)
 	if err == nil && got != want {
 		err = &wal.CorruptionError{Path: path, Err: fmt.Errorf("the log was %q when the server ended, and is %q now", strings.TrimSpace(want), strings.TrimSpace(got))}
@@ -65,12 +80,8 @@ func checkClean(fs vfs.FS, dir string) (found bool, err error) {
 	return true, err
 }
 
-// takeClean is checkClean for a server that is about to use the log.
-func takeClean(fs vfs.FS, dir string) error {
-	found, err := checkClean(fs, dir)
-	if !found || err != nil {
-		return err
-	}
+// removeClean is called when the log is about to be used.
+func removeClean(fs vfs.FS, dir string) error {
 	if err := fs.Remove(fs.PathJoin(dir, cleanName)); err != nil {
 		return fmt.Errorf("kvserver: %w", err)
 	}

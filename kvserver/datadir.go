@@ -91,6 +91,13 @@ func ReadFormat(fs vfs.FS, dir string) (Format, error) {
 	return f, nil
 }
 
+// isDamage reports whether an error of ReadFormat is one that repair can undo: not that of a newer version, or of a file that
+// cannot be read for now.
+func isDamage(err error) bool {
+	_, corrupt := errors.AsType[*wal.CorruptionError](err)
+	return corrupt || errors.Is(err, os.ErrNotExist)
+}
+
 // formatText is the content of FORMAT.
 func formatText(mode storage.Mode) string {
 	return fmt.Sprintf("%s\nversion %d\nmode %s\n", formatTitle, formatVersion, mode)
@@ -148,24 +155,36 @@ func openDir(fs vfs.FS, dir string, mode storage.Mode) (io.Closer, error) {
 	if err := checkOurs(fs, dir, mode); err != nil {
 		return nil, err
 	}
-	lock, err := fs.Lock(fs.PathJoin(dir, lockName))
+	lock, err := lockDir(fs, dir)
 	if err != nil {
-		if errors.Is(err, os.ErrPermission) && !isLocked(err) || errors.Is(err, errReadOnly) {
-			return nil, fmt.Errorf("kvserver: data directory %s is not writable: %w", dir, err)
+		if errors.Is(err, ErrInUse) {
+			err = fmt.Errorf("%w or give another --dir", err)
 		}
-		if _, other := errors.AsType[syscall.Errno](err); other && !isLocked(err) {
-			return nil, fmt.Errorf("kvserver: lock data directory %s: %w", dir, err)
-		}
-		pid, _ := readSmall(fs, fs.PathJoin(dir, pidName))
-		if pid = strings.TrimSpace(pid); pid == "" {
-			pid = "unknown"
-		}
-		return nil, fmt.Errorf("kvserver: %w: %s (last opened by process %s; lock: %v); stop that server or give another --dir", ErrInUse, dir, pid, err)
+		return nil, err
 	}
 	if err := claim(fs, dir, mode); err != nil {
 		return nil, errors.Join(err, lock.Close())
 	}
 	return lock, nil
+}
+
+// lockDir locks a data directory until the returned closer is closed.
+func lockDir(fs vfs.FS, dir string) (io.Closer, error) {
+	lock, err := fs.Lock(fs.PathJoin(dir, lockName))
+	if err == nil {
+		return lock, nil
+	}
+	if errors.Is(err, os.ErrPermission) && !isLocked(err) || errors.Is(err, errReadOnly) {
+		return nil, fmt.Errorf("kvserver: data directory %s is not writable: %w", dir, err)
+	}
+	if _, other := errors.AsType[syscall.Errno](err); other && !isLocked(err) {
+		return nil, fmt.Errorf("kvserver: lock data directory %s: %w", dir, err)
+	}
+	pid, _ := readSmall(fs, fs.PathJoin(dir, pidName))
+	if pid = strings.TrimSpace(pid); pid == "" {
+		pid = "unknown"
+	}
+	return nil, fmt.Errorf("kvserver: %w: %s (last opened by process %s; lock: %v); stop its server first", ErrInUse, dir, pid, err)
 }
 
 // checkOurs refuses a directory that holds something else than our data.
@@ -180,7 +199,7 @@ func checkOurs(fs vfs.FS, dir string, mode storage.Mode) error {
 			err = fmt.Errorf("kvserver: data directory %s holds mode %s, not %s; use --mode %s or another --dir", dir, f.Mode, mode, f.Mode)
 		}
 		if err == nil && !slices.Contains(names, walName) {
-			err = &wal.CorruptionError{Path: fs.PathJoin(dir, walName), Err: errors.New("the log is gone: this directory was made with one; put it back, or give another --dir")}
+			err = &wal.CorruptionError{Path: fs.PathJoin(dir, walName), Err: errLogGone}
 		}
 		return err
 	}

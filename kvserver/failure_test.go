@@ -3,6 +3,7 @@ package kvserver
 import (
 	"errors"
 	"fmt"
+	"os"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -262,5 +263,35 @@ func TestAfterAManifestErrorTheServerOnlyReads(t *testing.T) {
 				t.Error(err)
 			}
 		})
+	}
+}
+
+// Shutdown tells of an error after which writes were refused, whether the log or the store had it and in which mode, and leaves
+// no note of an end in good order.
+func TestShutdownTellsOfAFailure(t *testing.T) {
+	for _, mode := range storage.Modes() {
+		for _, fails := range []string{"log", "store"} {
+			t.Run(fmt.Sprintf("%s/%s", mode, fails), func(t *testing.T) {
+				var on atomic.Bool
+				mem := vfs.NewMem()
+				srv := open(t, Options{FS: failing(mem, &on, errorfs.OpFileWrite, errorfs.OpFileWriteAt), Mode: mode, WALPolicy: wal.OS, CheckpointBytes: -1})
+				c, want := speak(t, srv), error(errorfs.ErrInjected)
+				c.want("SET k v", ok)
+				if on.Store(fails == "log"); fails == "store" {
+					srv.db.store, want = brokenStore{srv.db.store}, errBroken
+				}
+				isIOError(t, c, "SET bad v")
+				on.Store(false)
+				for range 2 {
+					if err := srv.Shutdown(background()); !errors.Is(err, want) {
+						t.Errorf("got %v, want %v", err, want)
+					}
+				}
+				if _, err := mem.Stat("/data/CLEAN"); !errors.Is(err, os.ErrNotExist) {
+					t.Errorf("CLEAN is there: %v", err)
+				}
+				speak(t, open(t, Options{FS: mem, Mode: mode})).want("GET k", "$1\r\nv\r\n")
+			})
+		}
 	}
 }

@@ -40,7 +40,7 @@ func shutdown(t testing.TB, srv *Server) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
-	if err := srv.Shutdown(ctx); err != nil && srv.db.log.Err() == nil {
+	if err := srv.Shutdown(ctx); err != nil && srv.db.failed.Load() == nil && srv.db.log.Err() == nil {
 		t.Errorf("shutdown: %v", err)
 	}
 }

@@ -38,8 +38,8 @@ type Options struct {
 	MaxClients int    // connections; 0 = 10000
 	RunID      string // shown by INFO and in the ready line; default random
 
-	MaxKey   int // bytes of a key; 0 = 64 KiB
-	MaxValue int // bytes of a value, or of any other argument; 0 = 64 MiB
+	MaxKey   int // bytes of a key; 0 = 64 KiB, or MaxValue if that is less
+	MaxValue int // bytes of a value, or of any other argument; at most LargestValue; 0 = 64 MiB
 	MaxArgs  int // arguments of one command; 0 = 1 Mi
 
 	// MaxReply bounds the reply to one command in bytes; 0 = 256 MiB. MaxBuffered is the budget for what all connections
@@ -63,6 +63,9 @@ type Options struct {
 
 // maxCommandBytes bounds what one command may write: it becomes one record of the log.
 const maxCommandBytes = 256 << 20
+
+// LargestValue bounds [Options.MaxValue]: the rest of a record is for the key, and what else a command brings.
+const LargestValue = maxCommandBytes - 1<<20
 
 func (o Options) withDefaults() (Options, error) {
 	for _, n := range []struct {
@@ -114,15 +117,15 @@ func (o Options) withDefaults() (Options, error) {
 	orDefault(&o.BucketEntries, 8)
 	orDefault(&o.CheckpointBytes, 1<<30)
 	orDefault(&o.MaxClients, 10_000)
-	orDefault(&o.MaxKey, 64<<10)
 	orDefault(&o.MaxValue, 64<<20)
+	orDefault(&o.MaxKey, min(64<<10, o.MaxValue))
 	orDefault(&o.MaxArgs, 1<<20)
 	orDefault(&o.MaxReply, 256<<20)
 	orDefault(&o.MaxMailbox, 32<<20)
 	orDefault(&o.MaxBuffered, 1<<30)
 	orDefault(&o.WriteTimeout, 60*time.Second)
-	if o.MaxValue > maxCommandBytes-(1<<20) {
-		return o, fmt.Errorf("kvserver: max value is %d bytes; at most %d are possible", o.MaxValue, maxCommandBytes-(1<<20))
+	if o.MaxValue > LargestValue {
+		return o, fmt.Errorf("kvserver: max value is %d bytes; it must be at most %d: a record of the log has to hold it", o.MaxValue, LargestValue)
 	}
 	if o.MaxKey > o.MaxValue {
 		return o, fmt.Errorf("kvserver: max key is %d bytes; it must not exceed max value (%d)", o.MaxKey, o.MaxValue)

@@ -35,8 +35,14 @@ func (r Replayed) String() string {
 // recover opens store and log: the newest checkpoint, then the log from the segment that the checkpoint names.
 func (srv *Server) recover() (err error) {
 	o := &srv.opts
-	if err := takeClean(o.FS, o.Dir); err != nil {
-		return err
+	found, err := checkClean(o.FS, o.Dir)
+	if err != nil {
+		return errors.Join(err, otherDamage(o)) // or that would show only after a repair of this
+	}
+	if found {
+		if err := removeClean(o.FS, o.Dir); err != nil {
+			return err
+		}
 	}
 	var log atomic.Pointer[wal.Log] // nil until the log is replayed
 	store, err := storage.Open(o.Mode, storage.Options{
@@ -100,6 +106,30 @@ func (srv *Server) recover() (err error) {
 	}
 	srv.replayed.Log, srv.replayed.Duration = rec, time.Since(srv.started)
 	return nil
+}
+
+// otherDamage reads the newest checkpoint and the log, changes nothing, and returns what is wrong with them.
+func otherDamage(o *Options) error {
+	going := func() error {
+		select {
+		case <-o.Cancel:
+			return ErrServerClosed
+		default:
+			return nil
+		}
+	}
+	dir := o.FS.PathJoin(o.Dir, checkpointName)
+	numbers, _, err := listCheckpoints(o.FS, dir)
+	errs := []error{err}
+	if n := len(numbers); n > 0 {
+		_, _, err := readCheckpoint(o.FS, o.FS.PathJoin(dir, checkpointFile(numbers[n-1])), func(byte, []byte) error { return going() })
+		errs = append(errs, err)
+	}
+	reports, err := checkLog(o.FS, o.Dir, numbers, going)
+	for _, r := range reports {
+		errs = append(errs, damageOf(r))
+	}
+	return errors.Join(append(errs, err)...)
 }
 
 // syncNewest syncs the newest segment of the log, the only one that may not be on the device yet. What is replayed from it

@@ -13,6 +13,7 @@ import (
 	"kvmark/storage/file"
 	"kvmark/storage/lsm"
 	"kvmark/wal"
+	"kvmark/wal/entry"
 )
 
 // damagedSuffix is what repair gives to the names of files that it replaces. It deletes nothing.
@@ -32,9 +33,9 @@ func Repair(fs vfs.FS, dir string, mode storage.Mode, note func(path, what strin
 	if err != nil {
 		return err
 	}
-	lock, err := fs.Lock(fs.PathJoin(dir, lockName))
+	lock, err := lockDir(fs, absolute(fs, dir))
 	if err != nil {
-		return fmt.Errorf("kvserver: %w: %s (lock: %v); stop its server first", ErrInUse, dir, err)
+		return err
 	}
 	defer func() { err = errors.Join(err, lock.Close()) }()
 	r := &repairer{fs: fs, dir: dir, mode: mode, note: note}
@@ -65,8 +66,8 @@ func modeOf(fs vfs.FS, dir string, told storage.Mode) (mode storage.Mode, damage
 	format, damage := ReadFormat(fs, dir)
 	mode = format.Mode
 	if damage != nil {
-		if _, corrupt := errors.AsType[*wal.CorruptionError](damage); !corrupt && !errors.Is(damage, os.ErrNotExist) {
-			return "", damage, damage // of a newer version, or it cannot be read for now
+		if !isDamage(damage) {
+			return "", damage, damage
 		}
 		if _, err := fs.Stat(dir); err != nil {
 			return "", damage, fmt.Errorf("kvserver: %w", err)
@@ -161,7 +162,11 @@ func (r *repairer) tables() error {
 	missing := errors.Is(err, os.ErrNotExist)
 	_, err = r.fs.Stat(r.fs.PathJoin(tmp, "complete"))
 	if !missing || err != nil { // not interrupted between the two renames below
-		_, damage := lsm.Check(r.fs, r.dir)
+		numbers, _, err := listCheckpoints(r.fs, r.fs.PathJoin(r.dir, checkpointName))
+		if err != nil {
+			return err
+		}
+		_, damage := lsm.Check(r.fs, r.dir, storeRecord(r.fs, r.dir, numbers))
 		if damage == nil && !missing {
 			return r.removeTree(tmp)
 		}
@@ -336,7 +341,14 @@ func (r *repairer) log() error {
 	if err := r.fs.MkdirAll(dir, 0o700); err != nil {
 		return fmt.Errorf("kvserver: repair: %w", err)
 	}
-	reports, err := wal.Scan(r.fs, dir, nil)
+	reports, err := wal.Scan(r.fs, dir, func(segment uint64, offset int64, payload []byte) error {
+		err := entry.Decode(payload, func(entry.Entry) error { return nil })
+		if err != nil && segment >= r.base {
+			return fmt.Errorf("kvserver: repair %s: the record at offset %d is whole and makes no sense: %w; was it written by another version of kvserver? Nothing here can repair it",
+				r.fs.PathJoin(dir, segmentFile(segment)), offset, err)
+		}
+		return nil
+	})
 	if err != nil {
 		return err
 	}

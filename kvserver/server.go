@@ -288,7 +288,8 @@ func (srv *Server) stop() {
 }
 
 // Shutdown stops accepting, lets every connection answer what it has read, closes those that have not done so when ctx
-// ends, syncs the log and closes the data directory. Later calls return the same.
+// ends, syncs the log and closes the data directory. Later calls return the same. An error of the log or the store after which
+// writes were refused is returned as well, however well the rest goes.
 func (srv *Server) Shutdown(ctx context.Context) error {
 	srv.stop()
 	srv.closed.Do(func() {
@@ -310,7 +311,11 @@ func (srv *Server) Shutdown(ctx context.Context) error {
 		srv.loops.stop()
 		close(srv.quit)
 		srv.background.Wait()
+		srv.checkStore() // it may have failed since the last tick
 		err := errors.Join(srv.db.store.Close(), srv.db.log.Close())
+		if f := srv.db.failed.Load(); f != nil {
+			err = fmt.Errorf("kvserver: ended after a failure: %w", f.err) // of which those of the closing follow
+		}
 		if err == nil {
 			if cerr := leaveClean(srv.opts.FS, srv.opts.Dir); cerr != nil { // what it protects is safe all the same
 				srv.opts.Logf("%v", cerr)

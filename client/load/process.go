@@ -58,17 +58,7 @@ type ready struct {
 // startServer starts a server on dir and waits until it accepts connections.
 func (r *runner) startServer(ctx context.Context, mode, dir string) (*server, error) {
 	runID := rand.Text()
-	args := []string{
-		"serve", "--mode", mode, "--dir", dir, "--addr", "127.0.0.1:0", "--wal-sync", r.WALSync, "--run-id", runID,
-		"--max-clients", strconv.Itoa(max(10_000, r.Workload.Workers+100)),
-	}
-	if mode == "serialize" {
-		args = append(args, "--codec", r.Codec, "--bucket-entries", strconv.Itoa(r.BucketEntries))
-		if r.Level != nil {
-			args = append(args, "--level", strconv.Itoa(*r.Level))
-		}
-	}
-	args = append(args, r.ServerArgs...)
+	args := r.serverArgs(mode, dir, runID)
 	s := &server{path: r.Server, runID: runID, cmd: exec.Command(r.Server, args...), done: make(chan struct{})}
 	s.stdout.got = make(chan struct{})
 	s.cmd.Env = append(environ(), r.ServerEnv...)
@@ -92,6 +82,21 @@ func (r *runner) startServer(ctx context.Context, mode, dir string) (*server, er
 		return nil, fmt.Errorf("%s %s: %w%s", r.Server, strings.Join(args, " "), err, s.lastWords())
 	}
 	return s, nil
+}
+
+// serverArgs is the command line of a server, which takes every flag once, and those of serialize in that mode alone.
+func (c Config) serverArgs(mode, dir, runID string) []string {
+	args := []string{"serve", "--mode", mode, "--dir", dir, "--addr", "127.0.0.1:0", "--wal-sync", c.WALSync, "--run-id", runID}
+	if !slices.ContainsFunc(c.ServerArgs, func(a string) bool { return strings.HasPrefix(a, "--max-clients=") }) {
+		args = append(args, "--max-clients", strconv.Itoa(max(10_000, c.Workload.Workers+100)))
+	}
+	if mode == "serialize" {
+		args = append(args, "--codec", c.Codec, "--bucket-entries", strconv.Itoa(c.BucketEntries))
+		if c.Level != nil {
+			args = append(args, "--level", strconv.Itoa(*c.Level))
+		}
+	}
+	return append(args, c.ServerArgs...)
 }
 
 // passwordEnv is where a kvserver looks for the password that its clients must give; part of its contract.

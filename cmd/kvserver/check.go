@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -29,47 +30,54 @@ func checkCommand(stdout io.Writer) *cli.Command {
 	return &cli.Command{
 		Name:      checkName,
 		Usage:     "read everything, change nothing, say what is damaged",
-		UsageText: "kvserver check DIR\n\nExit code 0: clean; 1: an unsynced tail that the next start will cut; 2: damaged;\n3: could not be checked (no such directory, not a data directory, not readable, a mistake in the command line).",
+		UsageText: "kvserver check DIR\n\nExit code 0: clean; 1: an unsynced tail that the next start will cut; 2: damaged;\n3: could not be checked (no such directory, not a data directory, not readable, a mistake in the command line),\nand what could be is not damaged. The directory must not be in use: the end of a log that is being written is torn.",
 		Action: func(c *cli.Context) error {
 			dir, err := oneDir(c)
 			if err != nil {
-				return unchecked{err}
+				return unchecked(err)
 			}
 			files, err := kvserver.Check(nil, dir)
-			if err != nil {
-				return unchecked{err}
-			}
 			worst := wal.Clean
 			for _, f := range files {
-				fmt.Fprintf(stdout, "%s: %s, %d records, %d bytes", f.Path, f.State, f.Records, f.Bytes)
+				line := fmt.Sprintf("%s: %s, %d records, %d bytes", f.Path, f.State, f.Records, f.Bytes)
 				if f.Err != nil {
-					fmt.Fprintf(stdout, "; first damage at offset %d: %v; %d readable records behind it", f.Offset, f.Err, f.Behind)
+					line += fmt.Sprintf("; first damage at offset %d: %v; %d readable records behind it", f.Offset, f.Err, f.Behind)
 				}
-				fmt.Fprintln(stdout)
+				if _, werr := fmt.Fprintln(stdout, strings.ReplaceAll(line, "\n", "; ")); werr != nil {
+					return unchecked(fmt.Errorf("print the verdicts: %w", werr))
+				}
 				worst = max(worst, f.State)
 			}
-			switch worst {
-			case wal.Clean:
-				return nil
-			case wal.Torn:
+			switch {
+			case worst == wal.Corrupt && err != nil:
+				return checkError{err, exitCorrupt}
+			case worst == wal.Corrupt:
+				return exitError(exitCorrupt)
+			case err != nil:
+				return unchecked(err)
+			case worst == wal.Torn:
 				return exitError(exitTorn)
 			}
-			return exitError(exitCorrupt)
+			return nil
 		},
 	}
 }
 
-// unchecked is why check could not do its work.
-type unchecked struct{ error }
+// checkError is what check could not read, and its exit code all the same.
+type checkError struct {
+	error
+	code int
+}
 
-func (e unchecked) Unwrap() error { return e.error }
+func unchecked(err error) error { return checkError{err, exitUnchecked} }
 
 func repairCommand(stdout io.Writer) *cli.Command {
 	return &cli.Command{
 		Name:  "repair",
 		Usage: "make a damaged directory usable: move what cannot be read aside, keep the rest, delete nothing",
 		UsageText: "kvserver repair [--mode MODE] DIR\n\nThe server must not be running. What is replaced stays under a name that ends in .damaged. What is lost may have been a\n" +
-			"delete or a newer value, so an older value can be back.",
+			"delete or a newer value, so an older value can be back.\n\n" +
+			"Exit code 0: a start takes it now, or did before; 1: could not repair it; 2: a mistake in the command line.",
 		Flags: []cli.Flag{
 			&cli.StringFlag{Name: "mode", Usage: "the directory's mode, where its FORMAT file is damaged and nothing else tells: memory, serialize, file or lsm"},
 		},
@@ -87,7 +95,7 @@ func repairCommand(stdout io.Writer) *cli.Command {
 			changed := false
 			err = kvserver.Repair(nil, dir, mode, func(path, what string) {
 				changed = true
-				fmt.Fprintf(stdout, "%s: %s\n", path, strings.ReplaceAll(what, "\n", "; "))
+				fmt.Fprintf(stdout, "%s: %s\n", path, strings.ReplaceAll(what, "\n", "; ")) // a repair goes on if nobody reads this
 			})
 			if err == nil && !changed {
 				fmt.Fprintf(stdout, "%s: nothing to repair\n", dir)
@@ -98,10 +106,19 @@ func repairCommand(stdout io.Writer) *cli.Command {
 }
 
 func oneDir(c *cli.Context) (string, error) {
-	if c.NArg() != 1 {
-		return "", usageError{fmt.Errorf("%s takes one data directory, not %d arguments", c.Command.Name, c.NArg())}
+	args := c.Args().Slice()
+	for i, a := range args {
+		if i > 0 && strings.HasPrefix(a, "-") {
+			return "", usageError{fmt.Errorf("options go before the directory, but %s follows %s: see kvserver %s --help", a, args[0], c.Command.Name)}
+		}
 	}
-	return c.Args().First(), nil
+	if len(args) != 1 {
+		return "", usageError{fmt.Errorf("%s takes one data directory, not %d arguments", c.Command.Name, len(args))}
+	}
+	if args[0] == "" {
+		return "", usageError{fmt.Errorf("%s takes a data directory, and what is given is empty", c.Command.Name)}
+	}
+	return args[0], nil
 }
 
 // dumpedRecord is a line of dump. Bytes that are no UTF-8 are given in base64, under another name.
@@ -124,7 +141,7 @@ func dumpCommand(stdout io.Writer) *cli.Command {
 	return &cli.Command{
 		Name:      "dump",
 		Usage:     "print the log, a JSON line for each record",
-		UsageText: "kvserver dump DIR",
+		UsageText: "kvserver dump DIR\n\nExit code 0: the whole log but for a torn tail; 1: not all of it, stderr says what is missing where; 2: a mistake in the\ncommand line.",
 		Action: func(c *cli.Context) error {
 			dir, err := oneDir(c)
 			if err != nil {
@@ -132,16 +149,21 @@ func dumpCommand(stdout io.Writer) *cli.Command {
 			}
 			out := json.NewEncoder(stdout)
 			out.SetEscapeHTML(false)
-			return kvserver.Dump(nil, dir, func(segment uint64, offset int64, payload []byte) error {
+			var unread error // the first record that makes no sense
+			err = kvserver.Dump(nil, dir, func(segment uint64, offset int64, payload []byte) error {
 				r := dumpedRecord{Segment: segment, Offset: offset}
 				if err := entry.Decode(payload, func(e entry.Entry) error {
 					r.Entries = append(r.Entries, dumped(e))
 					return nil
 				}); err != nil {
-					return err
+					if unread == nil {
+						unread = fmt.Errorf("%s: the record at offset %d of segment %d is left out: %w", dir, offset, segment, err)
+					}
+					return nil
 				}
 				return out.Encode(r)
 			})
+			return errors.Join(unread, err)
 		},
 	}
 }

@@ -24,7 +24,7 @@ import (
 // Exit codes; check has its own.
 const (
 	exitOK     = 0
-	exitFailed = 1 // could not run
+	exitFailed = 1 // could not do it, or not all of it
 	exitUsage  = 2
 )
 
@@ -58,31 +58,32 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	for _, c := range app.Commands {
 		c.OnUsageError = onUsageError
 		if c.Name == checkName {
-			c.OnUsageError = func(c *cli.Context, err error, sub bool) error { return unchecked{onUsageError(c, err, sub)} }
+			c.OnUsageError = func(c *cli.Context, err error, sub bool) error { return unchecked(onUsageError(c, err, sub)) }
 		}
 		c.HideHelpCommand = true
 	}
-	err := app.RunContext(ctx, withCommand(app, args))
+	args = withCommand(app, args)
+	if c := app.Command(args[1]); c != nil {
+		c.Before = onceEach(c, args[2:])
+	}
+	err := app.RunContext(ctx, args)
 	var usage usageError
 	var exit exitError
+	var check checkError
 	switch {
 	case err == nil:
 		return exitOK
 	case errors.As(err, &exit):
 		return int(exit)
-	case errors.As(err, new(unchecked)):
+	case errors.As(err, &check):
 		fmt.Fprintln(stderr, oneLine(err))
-		return exitUnchecked
+		return check.code
 	case errors.As(err, &usage):
 		fmt.Fprintln(stderr, oneLine(err))
 		return exitUsage
 	}
 	fmt.Fprintln(stderr, oneLine(err))
 	return exitFailed
-}
-
-func onUsageError(_ *cli.Context, err error, _ bool) error {
-	return usageError{fmt.Errorf("%w (see kvserver --help)", err)}
 }
 
 // withCommand makes serve the command of an invocation that names none, and an unknown command an error of ours.

@@ -27,6 +27,8 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+
+	"kvmark/wal"
 )
 
 // mainEnv makes the test binary the program itself.
@@ -56,13 +58,13 @@ func TestMistakesAreOneLineWithAHint(t *testing.T) {
 		want []string
 	}{
 		{"an unknown command", []string{"frobnicate"}, 2, []string{`unknown command "frobnicate"`, "serve, check, repair or dump"}},
-		{"an unknown flag", []string{"--frobnicate"}, 2, []string{"-frobnicate", "kvserver --help"}},
+		{"an unknown flag", []string{"--frobnicate"}, 2, []string{"unknown option --frobnicate", "kvserver serve --help"}},
 		{"an unknown flag of a command", []string{"check", "--frobnicate", dir}, 3, []string{"-frobnicate"}},
 		{"no directory", nil, 2, []string{"give --dir DIR"}},
 		{"a directory without its flag", []string{"serve", dir}, 2, []string{"did you mean --dir " + dir}},
 		{"an unknown mode", []string{"--dir", dir, "--mode", "tape"}, 2, []string{"--mode", `"tape"`, "memory, serialize, file, lsm"}},
 		{"an unknown policy", []string{"--dir", dir, "--wal-sync", "never"}, 2, []string{"--wal-sync", `"never"`, "buffered, os, interval or always"}},
-		{"an unknown codec", []string{"--dir", dir, "--codec", "rar"}, 2, []string{"--codec", `"rar"`, "deflate"}},
+		{"an unknown codec", []string{"--dir", dir, "--mode", "serialize", "--codec", "rar"}, 2, []string{"--codec", `"rar"`, "deflate"}},
 		{"a negative size", []string{"--dir", dir, "--max-value", "-1"}, 2, []string{"max-value", "negative"}},
 		{"no size", []string{"--dir", dir, "--max-value", "big"}, 2, []string{"max-value", `"big" is no size`, "256MiB"}},
 		{"a size of nothing", []string{"--dir", dir, "--max-key", "0"}, 2, []string{"--max-key is 0"}},
@@ -81,8 +83,47 @@ func TestMistakesAreOneLineWithAHint(t *testing.T) {
 		{"repair with an unknown mode", []string{"repair", "--mode", "tape", dir}, 2, []string{"--mode", `"tape"`}},
 		{"a profile that cannot be written", []string{"--dir", dir, "--cpu-profile", "/proc/nope"}, 1, []string{"--cpu-profile", "/proc/nope"}},
 		{"repair of no data directory", []string{"repair", dir}, 1, []string{"FORMAT"}},
-		{"a key without a certificate", []string{"--dir", dir, "--tls-key", "x"}, 2, []string{"--tls-cert and --tls-key go together"}},
-		{"an authority without a certificate", []string{"--dir", dir, "--tls-ca", "x"}, 2, []string{"--tls-ca needs --tls-cert"}},
+		{"a key without a certificate", []string{"--dir", dir, "--tls-key", "x"}, 2, []string{"--tls-key x needs its --tls-cert"}},
+		{"a certificate without a key", []string{"--dir", dir, "--tls-cert", "x"}, 2, []string{"--tls-cert x needs its --tls-key"}},
+		{"a mode given twice", []string{"--dir", dir, "--mode", "memory", "--mode=file"}, 2, []string{"--mode is given 2 times", "give it once"}},
+		{"the same size given twice", []string{"--max-key=1KiB", "--dir", dir, "-max-key", "1KiB"}, 2, []string{"--max-key is given 2 times"}},
+		{"an option of repair given twice", []string{"repair", "--mode", "lsm", "--mode", "lsm", dir}, 2, []string{"--mode is given 2 times"}},
+		{"a switch given three times", []string{"--insecure", "--dir", dir, "--insecure=false", "--insecure"}, 2, []string{"--insecure is given 3 times"}},
+		{"an empty directory name", []string{"--dir", ""}, 2, []string{"--dir is empty", "leave it out"}},
+		{"an empty password", []string{"--dir", dir, "--password="}, 2, []string{"--password is empty"}},
+		{"an empty address", []string{"--dir", dir, "--insecure", "--addr", ""}, 2, []string{"--addr is empty"}},
+		{"loops without loops", []string{"--dir", dir, "--loops", "3", "--io", "goroutine"}, 2, []string{"--loops 3 has no effect beside --io goroutine", "leave it out, or use --io loop"}},
+		{"loops under TLS", []string{"--dir", dir, "--loops", "2", "--tls-cert", "x", "--tls-key", "x"}, 2, []string{"--loops 2 has no effect beside --tls-cert"}},
+		{"a codec without buckets", []string{"--dir", dir, "--codec", "zstd"}, 2, []string{"--codec zstd has no effect beside --mode memory", "--mode serialize"}},
+		{"a level without buckets", []string{"--dir", dir, "--mode", "lsm", "--level", "3"}, 2, []string{"--level 3 has no effect beside --mode lsm"}},
+		{"entries of a bucket without buckets", []string{"--dir", dir, "--bucket-entries", "16"}, 2, []string{"--bucket-entries 16 has no effect"}},
+		{"more entries than a bucket takes", []string{"--dir", dir, "--mode", "serialize", "--bucket-entries", "65537"}, 2, []string{"--bucket-entries is 65537", "at most 65536"}},
+		{"a level that the codec has not", []string{"--dir", dir, "--mode", "serialize", "--codec", "none", "--level", "9"}, 2, []string{"--level", "none has no level, got 9"}},
+		{"a time between syncs that are not made", []string{"--dir", dir, "--wal-sync", "always", "--sync-every", "2s"}, 2, []string{"--sync-every 2s has no effect beside --wal-sync always"}},
+		{"a segment of a byte", []string{"--dir", dir, "--segment-bytes", "1"}, 2, []string{"--segment-bytes is 1", "at least 4096"}},
+		{"a checkpoint for every byte", []string{"--dir", dir, "--checkpoint-bytes", "1"}, 2, []string{"--checkpoint-bytes is 1", "at least 4096", "0 turns them off"}},
+		{"a value that no record holds", []string{"--dir", dir, "--max-value", "10GiB"}, 2, []string{"--max-value is 10737418240", "at most 267386880", "a record of the log has to hold it"}},
+		{"a key that no record holds", []string{"--dir", dir, "--max-value", "255MiB", "--max-key", "256MiB"}, 2, []string{"--max-key is 268435456", "at most 267386880"}},
+		{"a key beyond the values", []string{"--dir", dir, "--max-value", "1KiB", "--max-key", "2KiB"}, 2, []string{"--max-key is 2048", "at most 1024"}},
+		{"values that hold no name of a command", []string{"--dir", dir, "--max-value", "1"}, 2, []string{"--max-value is 1", "at least 64"}},
+		{"fewer arguments than SET has", []string{"--dir", dir, "--max-args", "1"}, 2, []string{"--max-args is 1", "at least 8"}},
+		{"no replies", []string{"--dir", dir, "--max-reply", "1"}, 2, []string{"--max-reply is 1", "at least 1024"}},
+		{"a mailbox without room", []string{"--dir", dir, "--max-mailbox", "1"}, 2, []string{"--max-mailbox is 1", "at least 1024"}},
+		{"a budget of nothing", []string{"--dir", dir, "--max-buffered", "1"}, 2, []string{"--max-buffered is 1", "at least 65536"}},
+		{"an idle time that nobody notices", []string{"--dir", dir, "--idle-timeout", "50ms"}, 2, []string{"--idle-timeout is 50ms", "at least 1s"}},
+		{"a write time that nobody notices", []string{"--dir", dir, "--write-timeout", "1ms"}, 2, []string{"--write-timeout is 1ms", "at least 1s"}},
+		{"a sync every microsecond", []string{"--dir", dir, "--sync-every", "1us"}, 2, []string{"--sync-every is 1µs", "at least 1ms"}},
+		{"a run id of two lines", []string{"--dir", dir, "--run-id", "a\nb"}, 2, []string{`--run-id "a\nb"`, "printable"}},
+		{"no number", []string{"--dir", dir, "--max-clients", "many"}, 2, []string{`--max-clients "many": want a whole number`, "kvserver serve --help"}},
+		{"no time", []string{"--dir", dir, "--idle-timeout", "5"}, 2, []string{`--idle-timeout "5": want a time with its unit`}},
+		{"a switch that is neither on nor off", []string{"--dir", dir, "--insecure=perhaps"}, 2, []string{`--insecure "perhaps": want true or false`}},
+		{"an option without its value", []string{"--dir"}, 2, []string{"flag needs an argument: -dir"}},
+		{"a command behind an option", []string{"--mode", "memory", "check", dir}, 2, []string{"the command goes first: kvserver check"}},
+		{"an option behind the directory", []string{"repair", dir, "--mode", "lsm"}, 2, []string{"options go before the directory", "--mode"}},
+		{"repair of an empty name", []string{"repair", ""}, 2, []string{"what is given is empty"}},
+		{"check of an empty name", []string{"check", ""}, 3, []string{"what is given is empty"}},
+		{"dump of an empty name", []string{"dump", ""}, 2, []string{"what is given is empty"}},
+		{"an authority without a certificate", []string{"--dir", dir, "--tls-ca", "x"}, 2, []string{"--tls-ca x needs --tls-cert"}},
 		{"a certificate that is not there", []string{"--dir", dir, "--tls-cert", "nope.pem", "--tls-key", "nope.key"}, 2, []string{"nope.pem"}},
 		{"dump of no data directory", []string{"dump", dir}, 1, []string{"FORMAT"}},
 	} {
@@ -108,6 +149,11 @@ func TestHelpAndVersion(t *testing.T) {
 	}
 	if code, out, _ := invoke(t, "serve", "--help"); code != 0 || !strings.Contains(out, "--wal-sync") {
 		t.Errorf("serve --help: exit %d, %q", code, out)
+	}
+	for _, command := range []string{"serve", "check", "repair", "dump"} {
+		if code, out, _ := invoke(t, command, "--help"); code != 0 || !strings.Contains(out, "Exit code 0: ") {
+			t.Errorf("%s --help does not tell of exit codes: exit %d, %q", command, code, out)
+		}
 	}
 	if code, out, _ := invoke(t, "--version"); code != 0 || !strings.HasPrefix(out, "kvserver version ") {
 		t.Errorf("--version: exit %d, %q", code, out)
@@ -228,6 +274,257 @@ func TestServeCheckAndDump(t *testing.T) {
 	if code != 1 || !strings.Contains(stderr, segment) || !strings.Contains(stderr, "offset") || strings.Count(stderr, "\n") != 1 {
 		t.Errorf("serving damage: exit %d, %q", code, stderr)
 	}
+	if !strings.Contains(stderr, "kvserver check "+dir) || !strings.Contains(stderr, "kvserver repair "+dir) {
+		t.Errorf("serving damage: %q does not say what to do", stderr)
+	}
+}
+
+// A mistake in the command line is none to the process's environment: an empty password there is none.
+func TestThePasswordOfTheEnvironment(t *testing.T) {
+	for _, tc := range []struct{ value, want string }{{"", "+PONG"}, {"secret", "-NOAUTH Authentication required."}} {
+		t.Setenv("KVMARK_PASSWORD", tc.value)
+		srv := start(t, "--dir", t.TempDir(), "--addr", "127.0.0.1:0")
+		if got := do(t, srv.ready.Addr, 1, "PING"); got[0] != tc.want {
+			t.Errorf("with %q in the environment: got %q, want %q", tc.value, got[0], tc.want)
+		}
+		srv.stop(t)
+	}
+}
+
+// Where nothing is said of keys they follow the values, and options at the ends of their ranges are taken.
+func TestExtremeOptions(t *testing.T) {
+	srv := start(t, "--dir", t.TempDir(), "--addr", "127.0.0.1:0", "--max-value", "64", "--max-args", "8", "--max-reply", "1KiB", "--max-buffered", "64KiB",
+		"--max-mailbox", "1KiB", "--idle-timeout", "1s", "--write-timeout", "1s", "--segment-bytes", "4KiB", "--checkpoint-bytes", "4KiB",
+		"--mode", "serialize", "--codec", "zstd", "--level", "1", "--bucket-entries", "65536", "--sync-every", "1ms")
+	long := strings.Repeat("k", 64)
+	got := do(t, srv.ready.Addr, 3, "SET "+long+" v", "GET "+long)
+	if strings.Join(got, " ") != "+OK $1 v" {
+		t.Errorf("got %q", got)
+	}
+	srv.stop(t)
+	srv = start(t, "--dir", t.TempDir(), "--addr", "127.0.0.1:0", "--max-value", "267386880", "--max-key", "267386880", "--checkpoint-bytes", "0",
+		"--codec", "deflate", "--level", "0", "--bucket-entries", "8", "--sync-every", "1s", "--loops", "0") // defaults, though nothing comes of them
+	srv.stop(t)
+}
+
+// The log's end note, a segment and a checkpoint are damaged: all are named, by check and by a start.
+func TestADamagedNoteOfTheEndHidesNothing(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "data")
+	srv := start(t, "--dir", dir, "--addr", "127.0.0.1:0")
+	do(t, srv.ready.Addr, 3, "SET a 1", "SET b 2", "SET c 3")
+	srv.stop(t)
+	segment, clean := filepath.Join(dir, "wal", "0000000001.wal"), filepath.Join(dir, "CLEAN")
+	data, err := os.ReadFile(segment)
+	if err != nil {
+		t.Fatal(err)
+	}
+	data[bytes.Index(data, []byte("\x01b\x012"))] ^= 2
+	if err := errors.Join(os.WriteFile(segment, data, 0o600), os.WriteFile(clean, []byte("closed segm"), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	code, stdout, stderr := invoke(t, "check", dir)
+	if code != 2 || stderr != "" || !strings.Contains(stdout, clean+`: corrupt, 0 records, 0 bytes; first damage at offset 0: it holds "closed segm"`) ||
+		!strings.Contains(stdout, segment+": corrupt, 1 records, ") {
+		t.Errorf("check: exit %d, %q, %q", code, stdout, stderr)
+	}
+	code, _, stderr = invoke(t, "--dir", dir, "--addr", "127.0.0.1:0")
+	if code != 1 || !strings.Contains(stderr, clean+" is corrupt at offset 0") || !strings.Contains(stderr, segment+" is corrupt at offset ") || strings.Count(stderr, "\n") != 1 {
+		t.Errorf("serve: exit %d, %q", code, stderr)
+	}
+	code, stdout, _ = invoke(t, "repair", dir)
+	if code != 0 || !strings.Contains(stdout, clean+": moved to "+clean+".damaged") || !strings.Contains(stdout, segment+": replaced by the 2 records") {
+		t.Errorf("repair: exit %d, %q", code, stdout)
+	}
+	if code, stdout, _ := invoke(t, "check", dir); code != 0 {
+		t.Errorf("check after repair: exit %d, %q", code, stdout)
+	}
+}
+
+// What cannot be read at all does not hide what is damaged, and the exit code is that of the damage.
+func TestCheckOfWhatIsNotThere(t *testing.T) {
+	for _, tc := range []struct {
+		name   string
+		mode   string
+		change func(dir string) error
+		code   int
+		out    []string // {dir} stands for the directory
+		err    []string
+	}{
+		{"no directory of the log", "memory", func(dir string) error { return os.RemoveAll(dir + "/wal") }, 2, []string{"{dir}/wal: corrupt", "the log is gone", "{dir}/CLEAN: corrupt"}, nil},
+		{"no segment", "memory", func(dir string) error { return os.Remove(dir + "/wal/0000000002.wal") }, 2, []string{"{dir}/wal/0000000002.wal: corrupt", "segment missing"}, nil},
+		{"no tables", "lsm", func(dir string) error { return os.RemoveAll(dir + "/lsm") }, 2, []string{"{dir}/lsm: corrupt", "checkpoint 1 was made"}, nil},
+		{"no values", "file", func(dir string) error { return os.RemoveAll(dir + "/values") }, 2, []string{"{dir}/values/0000000001.val: corrupt"}, nil},
+		{"a file in the place of the checkpoints", "memory", func(dir string) error {
+			return errors.Join(os.RemoveAll(dir+"/checkpoint"), os.WriteFile(dir+"/checkpoint", nil, 0o600))
+		}, 2, []string{"{dir}/wal/0000000001.wal: corrupt", "{dir}/wal/0000000002.wal: clean"}, []string{"{dir}/checkpoint: not a directory"}},
+		{"a directory in the place of a segment", "memory", func(dir string) error {
+			return errors.Join(os.Remove(dir+"/CLEAN"), os.Remove(dir+"/wal/0000000002.wal"), os.Mkdir(dir+"/wal/0000000002.wal", 0o700))
+		}, 3, []string{"{dir}/checkpoint/0000000002: clean"}, []string{"{dir}/wal/0000000002.wal", "is a directory"}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			dir := filepath.Join(t.TempDir(), "data")
+			srv := start(t, "--dir", dir, "--addr", "127.0.0.1:0", "--mode", tc.mode)
+			do(t, srv.ready.Addr, 2, "SET a 1", "BGSAVE")
+			for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(time.Millisecond) {
+				if _, err := os.Stat(filepath.Join(dir, "wal", "0000000001.wal")); errors.Is(err, os.ErrNotExist) {
+					break
+				}
+				if time.Now().After(deadline) {
+					t.Fatal("no checkpoint is made")
+				}
+			}
+			do(t, srv.ready.Addr, 1, "SET b 2")
+			srv.stop(t)
+			if err := tc.change(dir); err != nil {
+				t.Fatal(err)
+			}
+			code, stdout, stderr := invoke(t, "check", dir)
+			if code != tc.code || (stderr == "") != (tc.err == nil) {
+				t.Errorf("exit %d, %q, %q; want exit %d", code, stdout, stderr, tc.code)
+			}
+			for text, wants := range map[string][]string{stdout: tc.out, stderr: tc.err} {
+				for _, want := range wants {
+					if want = strings.ReplaceAll(want, "{dir}", dir); !strings.Contains(text, want) {
+						t.Errorf("%q does not say %q", text, want)
+					}
+				}
+			}
+			if code, _, stderr := invoke(t, "--dir", dir, "--addr", "127.0.0.1:0", "--mode", tc.mode); code != 1 {
+				t.Errorf("a start: exit %d, %q", code, stderr)
+			}
+			if code, again, _ := invoke(t, "check", dir); code != tc.code {
+				t.Errorf("check after a start: exit %d, %q", code, again)
+			}
+		})
+	}
+}
+
+// A full device for the verdicts is no verdict.
+func TestVerdictsThatCannotBePrinted(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "data")
+	srv := start(t, "--dir", dir, "--addr", "127.0.0.1:0")
+	do(t, srv.ready.Addr, 1, "SET a 1")
+	srv.stop(t)
+	for _, tc := range []struct {
+		command string
+		code    int
+	}{{"check", 3}, {"dump", 1}} {
+		out, in := io.Pipe()
+		out.Close()
+		var stderr bytes.Buffer
+		if code := run(t.Context(), []string{"kvserver", tc.command, dir}, in, &stderr); code != tc.code || !strings.Contains(stderr.String(), "closed pipe") {
+			t.Errorf("%s: exit %d, %q; want exit %d", tc.command, code, stderr.String(), tc.code)
+		}
+	}
+}
+
+// Dump is for damaged directories above all.
+func TestDumpOfADamagedDirectory(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "data")
+	srv := start(t, "--dir", dir, "--addr", "127.0.0.1:0")
+	do(t, srv.ready.Addr, 3, "SET a 1", "SET b 2", "SET c 3")
+	srv.stop(t)
+	l, _, err := wal.Open(filepath.Join(dir, "wal"), wal.Options{}, func([]byte) error { return nil })
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = l.Append([]byte{0xee}) // a whole record that makes no sense
+	if err = errors.Join(err, l.Close()); err != nil {
+		t.Fatal(err)
+	}
+	segment := filepath.Join(dir, "wal", "0000000001.wal")
+	data, err := os.ReadFile(segment)
+	if err != nil {
+		t.Fatal(err)
+	}
+	data[bytes.Index(data, []byte("\x01b\x012"))] ^= 2
+	if err := errors.Join(os.WriteFile(segment, data, 0o600), os.Remove(filepath.Join(dir, "FORMAT"))); err != nil {
+		t.Fatal(err)
+	}
+	code, stdout, stderr := invoke(t, "dump", dir)
+	if code != 1 || strings.Count(stdout, "\n") != 2 || !strings.Contains(stderr, "of segment 2 is left out") || !strings.Contains(stderr, segment+" is corrupt at offset ") || !strings.Contains(stderr, "FORMAT") {
+		t.Errorf("exit %d, %q, %q", code, stdout, stderr)
+	}
+}
+
+// After an error of the log or of the store the server only reads, and ends with 1 in every mode. A limit to the size of a
+// file is a disk that is full for that file.
+func TestAnEndAfterAWriteErrorIsExit1(t *testing.T) {
+	for _, tc := range []struct{ mode, fails, option string }{
+		{"memory", "wal", "--run-id=x"},
+		{"serialize", "wal", "--run-id=x"},
+		{"file", "wal", "--run-id=x"},
+		{"lsm", "wal", "--run-id=x"},
+		{"file", "values", "--segment-bytes=64KiB"}, // the log's files are small, those of the values are not
+	} {
+		for _, end := range []string{"SIGTERM", "SHUTDOWN"} {
+			t.Run(tc.mode+"/"+tc.fails+"/"+end, func(t *testing.T) {
+				t.Parallel()
+				dir := t.TempDir()
+				cmd := exec.Command("sh", "-c", `ulimit -f 4096 && exec "$0" "$@"`, os.Args[0], "--mode", tc.mode, "--dir", dir, "--addr", "127.0.0.1:0", tc.option)
+				cmd.Env = append(os.Environ(), mainEnv+"=1")
+				var stderr bytes.Buffer
+				cmd.Stderr = &stderr
+				out, err := cmd.StdoutPipe()
+				if err != nil {
+					t.Fatal(err)
+				}
+				if err := cmd.Start(); err != nil {
+					t.Fatal(err)
+				}
+				t.Cleanup(func() { _ = cmd.Process.Kill() })
+				var r ready
+				if err := json.NewDecoder(out).Decode(&r); err != nil {
+					t.Fatalf("no ready line: %v; %s", err, cmd.Wait())
+				}
+				nc, err := net.Dial("tcp", r.Addr)
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer nc.Close()
+				if err := nc.SetDeadline(time.Now().Add(20 * time.Second)); err != nil {
+					t.Fatal(err)
+				}
+				replies, value := bufio.NewReader(nc), strings.Repeat("v", 100_000)
+				for i := 0; ; i++ {
+					if _, err := fmt.Fprintf(nc, "*3\r\n$3\r\nSET\r\n$4\r\nk%03d\r\n$%d\r\n%s\r\n", i, len(value), value); err != nil {
+						t.Fatal(err)
+					}
+					line, err := replies.ReadString('\n')
+					if strings.HasPrefix(line, "-IOERR") && strings.Contains(line, "/"+tc.fails+"/") {
+						break
+					}
+					if err != nil || line != "+OK\r\n" || i > 200 {
+						t.Fatalf("write %d: %q, %v", i, line, err)
+					}
+				}
+				if end == "SIGTERM" {
+					err = cmd.Process.Signal(syscall.SIGTERM)
+				} else {
+					_, err = io.WriteString(nc, "SHUTDOWN\r\n")
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+				_ = cmd.Wait()
+				if code := cmd.ProcessState.ExitCode(); code != 1 || !strings.Contains(stderr.String(), "kvserver: ended after a failure: ") {
+					t.Errorf("exit %d, want 1; stderr %s", code, &stderr)
+				}
+				if _, err := os.Stat(filepath.Join(dir, "CLEAN")); !errors.Is(err, os.ErrNotExist) {
+					t.Errorf("it left a note of an end in good order: %v", err)
+				}
+			})
+		}
+	}
+}
+
+// To refuse writes is no failure.
+func TestAnEndWhileWritesAreRefusedIsExit0(t *testing.T) {
+	srv := start(t, "--dir", t.TempDir(), "--addr", "127.0.0.1:0", "--min-free", "1000000TiB")
+	if got := do(t, srv.ready.Addr, 1, "SET k v"); !strings.HasPrefix(got[0], "-IOERR") {
+		t.Errorf("got %q", got)
+	}
+	srv.stop(t)
 }
 
 func TestRepair(t *testing.T) {

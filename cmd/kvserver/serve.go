@@ -18,7 +18,6 @@ import (
 
 	"kvmark/kvserver"
 	"kvmark/storage"
-	"kvmark/storage/serialize/codec"
 	"kvmark/wal"
 )
 
@@ -37,16 +36,19 @@ type ready struct {
 
 func serveCommand(stdout, stderr io.Writer) *cli.Command {
 	return &cli.Command{
-		Name:      "serve",
-		Usage:     "serve a data directory (the default command)",
-		UsageText: "kvserver [serve] --mode memory|serialize|file|lsm --dir DIR [options]",
+		Name:  "serve",
+		Usage: "serve a data directory (the default command)",
+		UsageText: "kvserver [serve] --mode memory|serialize|file|lsm --dir DIR [options]\n\n" +
+			"Exit code 0: SIGTERM, SIGINT or SHUTDOWN ended it in good order, and everything that it acknowledged is kept;\n" +
+			"1: it could not start, or the log or the store failed while it served, whether or not a write met that:\n" +
+			"from then on it only read; 2: a mistake in the command line, and nothing was touched.",
 		Flags: []cli.Flag{
 			&cli.StringFlag{Name: "mode", Value: string(storage.Memory), Usage: "how values are kept: memory, serialize, file or lsm"},
 			&cli.StringFlag{Name: "dir", Usage: "data `DIR`ectory, made if it is missing"},
 			&cli.StringFlag{Name: "addr", Value: "127.0.0.1:7379", Usage: "`HOST:PORT` to listen on; port 0 takes a free one"},
 			&cli.StringFlag{Name: "wal-sync", Value: wal.Interval.String(), Usage: "when a write counts as done: buffered (in memory), os (written), interval (written, synced every --sync-every), always (synced)"},
-			&cli.DurationFlag{Name: "sync-every", Value: time.Second, Usage: "time between syncs of --wal-sync interval"},
-			sizeFlag("segment-bytes", 256<<20, "size of one file of the log"),
+			&cli.DurationFlag{Name: "sync-every", Value: time.Second, Usage: "interval: time between syncs"},
+			sizeFlag("segment-bytes", 256<<20, "size of one file of the log, at least 64KiB"),
 			sizeFlag("checkpoint-bytes", 256<<20, "size of the log at which a checkpoint is made, once it is also twice the data; 0 = off"),
 			sizeFlag("min-free", 16<<20, "refuse writes while the disk has less free space; 0 = until a write fails, which is final"),
 			&cli.StringFlag{Name: "codec", Value: "deflate", Usage: "serialize: compression of a bucket: deflate, zlib, zip, zstd, s2 or none"},
@@ -60,8 +62,8 @@ func serveCommand(stdout, stderr io.Writer) *cli.Command {
 			&cli.StringFlag{Name: "tls-key", Usage: "the certificate's private key, a PEM `FILE`"},
 			&cli.StringFlag{Name: "tls-ca", Usage: "serve only clients whose certificate one of these authorities has signed, a PEM `FILE`"},
 			&cli.IntFlag{Name: "max-clients", Value: 10_000, Usage: "number of connections at a time"},
-			sizeFlag("max-key", 64<<10, "longest key"),
-			sizeFlag("max-value", 64<<20, "longest value"),
+			sizeFlag("max-key", 64<<10, "longest key; --max-value if that is less"),
+			sizeFlag("max-value", 64<<20, fmt.Sprintf("longest value, or other argument; at most %d, what a record of the log can hold", kvserver.LargestValue)),
 			&cli.IntFlag{Name: "max-args", Value: 1 << 20, Usage: "most arguments of one command"},
 			sizeFlag("max-reply", 256<<20, "longest reply to one command"),
 			sizeFlag("max-buffered", 1<<30, "what all connections together may hold of half-arrived commands and unsent replies"),
@@ -109,6 +111,9 @@ func serve(c *cli.Context, stdout, stderr io.Writer) (err error) {
 	o.Cancel = c.Context.Done()
 	o.Logf = func(format string, args ...any) { fmt.Fprintf(stderr, format+"\n", args...) }
 	srv, err := kvserver.Open(o)
+	if _, corrupt := errors.AsType[*wal.CorruptionError](err); corrupt {
+		return fmt.Errorf("%w; kvserver check %[2]s lists all that is damaged, kvserver repair %[2]s moves it aside", err, o.Dir)
+	}
 	if err != nil {
 		return err
 	}
@@ -166,68 +171,6 @@ func announceAndServe(ctx context.Context, srv *kvserver.Server, ln net.Listener
 		return err
 	}
 	return nil
-}
-
-// options reads the flags.
-func options(c *cli.Context) (kvserver.Options, error) {
-	var o kvserver.Options
-	if c.Args().Present() {
-		return o, fmt.Errorf("serve takes no argument, but there is %q; did you mean --dir %s?", c.Args().First(), c.Args().First())
-	}
-	if c.String("dir") == "" {
-		return o, errors.New("no data directory: give --dir DIR")
-	}
-	mode, err := storage.ParseMode(c.String("mode"))
-	if err != nil {
-		return o, fmt.Errorf("--mode: %w", err)
-	}
-	policy, err := wal.ParsePolicy(c.String("wal-sync"))
-	if err != nil {
-		return o, fmt.Errorf("--wal-sync: %w", err)
-	}
-	ioPath, err := kvserver.ParseIO(c.String("io"))
-	if err != nil {
-		return o, fmt.Errorf("--io: %w", err)
-	}
-	if c.Int("loops") < 0 {
-		return o, fmt.Errorf("--loops is %d; it must not be negative", c.Int("loops"))
-	}
-	if _, err := codec.New(c.String("codec"), c.Int("level")); err != nil {
-		return o, fmt.Errorf("--codec, --level: %w", err)
-	}
-	for _, name := range []string{"bucket-entries", "max-clients", "max-args"} {
-		if c.Int(name) < 1 {
-			return o, fmt.Errorf("--%s is %d; it must be at least 1", name, c.Int(name))
-		}
-	}
-	for _, name := range []string{"sync-every", "write-timeout"} {
-		if c.Duration(name) < time.Millisecond {
-			return o, fmt.Errorf("--%s is %v; it must be at least 1ms", name, c.Duration(name))
-		}
-	}
-	if c.Duration("idle-timeout") < 0 {
-		return o, fmt.Errorf("--idle-timeout is %v; it must not be negative", c.Duration("idle-timeout"))
-	}
-	for _, name := range []string{"segment-bytes", "max-key", "max-value", "max-reply", "max-buffered", "max-mailbox"} {
-		if size(c, name) < 1 {
-			return o, fmt.Errorf("--%s is %d; it must be at least 1", name, size(c, name))
-		}
-	}
-	checkpoint := size(c, "checkpoint-bytes")
-	if checkpoint == 0 {
-		checkpoint = -1
-	}
-	return kvserver.Options{
-		Dir: c.String("dir"), Mode: mode, Codec: c.String("codec"), Level: c.Int("level"), BucketEntries: c.Int("bucket-entries"),
-		WALPolicy: policy, SegmentBytes: size(c, "segment-bytes"), SyncEvery: c.Duration("sync-every"),
-		CheckpointBytes: checkpoint, MinFree: size(c, "min-free"),
-		IO: ioPath, Loops: c.Int("loops"),
-		Password: c.String("password"), MaxClients: c.Int("max-clients"), RunID: c.String("run-id"),
-		MaxKey: int(size(c, "max-key")), MaxValue: int(size(c, "max-value")), MaxArgs: c.Int("max-args"),
-		MaxReply: int(size(c, "max-reply")), MaxBuffered: size(c, "max-buffered"), MaxMailbox: int(size(c, "max-mailbox")),
-		IdleTimeout: c.Duration("idle-timeout"), WriteTimeout: c.Duration("write-timeout"),
-		Version: version(),
-	}, nil
 }
 
 // listenAddr resolves the address to listen on. One that other machines can reach needs a password.

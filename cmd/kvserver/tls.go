@@ -3,7 +3,6 @@ package main
 import (
 	"crypto/tls"
 	"crypto/x509"
-	"errors"
 	"fmt"
 	"os"
 )
@@ -12,12 +11,15 @@ import (
 func tlsConfig(cert, key, ca string) (*tls.Config, error) {
 	if cert == "" && key == "" {
 		if ca != "" {
-			return nil, errors.New("--tls-ca needs --tls-cert and --tls-key")
+			return nil, fmt.Errorf("--tls-ca %s needs --tls-cert and --tls-key", ca)
 		}
 		return nil, nil
 	}
-	if cert == "" || key == "" {
-		return nil, errors.New("--tls-cert and --tls-key go together")
+	if key == "" {
+		return nil, fmt.Errorf("--tls-cert %s needs its --tls-key: --tls-cert and --tls-key go together", cert)
+	}
+	if cert == "" {
+		return nil, fmt.Errorf("--tls-key %s needs its --tls-cert: --tls-cert and --tls-key go together", key)
 	}
 	pair, err := tls.LoadX509KeyPair(cert, key)
 	if err != nil {
@@ -29,7 +31,7 @@ func tlsConfig(cert, key, ca string) (*tls.Config, error) {
 	}
 	pem, err := os.ReadFile(ca)
 	if err != nil {
-		return nil, fmt.Errorf("--tls-ca: %w", err)
+		return nil, fmt.Errorf("--tls-ca %s: %w", ca, err)
 	}
 	c.ClientCAs, c.ClientAuth = x509.NewCertPool(), tls.RequireAndVerifyClientCert
 	if !c.ClientCAs.AppendCertsFromPEM(pem) {

@@ -110,7 +110,7 @@ func Open(o Options) (*Store, error) {
 		o.Logf = func(string, ...any) {}
 	}
 	dir := o.FS.PathJoin(o.Dir, "lsm")
-	if err := checkToken(o.FS, dir); err != nil {
+	if err := checkToken(o.FS, dir, 0); err != nil {
 		return nil, err
 	}
 	s := &Store{health: newHealth(o.BeforeFlush, o.Logf), fs: o.FS, dir: dir}

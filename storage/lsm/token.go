@@ -118,10 +118,11 @@ func token(db *pebble.DB) (uint64, error) {
 	return binary.LittleEndian.Uint64(v), nil
 }
 
-// checkToken opens what is in dir for reading only, which changes nothing, and compares the numbers.
-func checkToken(fs vfs.FS, dir string) error {
+// checkToken opens what is in dir for reading only, which changes nothing, and compares its number with the one outside, and
+// with another that it must not be below.
+func checkToken(fs vfs.FS, dir string, least uint64) error {
 	want, err := readToken(fs, dir)
-	if err != nil || want == 0 {
+	if want = max(want, least); err != nil || want == 0 {
 		return err
 	}
 	db, err := openReadOnly(fs, dir)
@@ -156,20 +157,24 @@ func openReadOnly(fs vfs.FS, dir string) (*pebble.DB, error) {
 	return db, nil
 }
 
-// Check reads everything in Dir/lsm, changes nothing, and returns the number of entries and what is damaged. Nobody may use
+// Check reads everything in Dir/lsm, changes nothing, and returns the number of entries and what is damaged, which the state
+// also is if it is older than rec, the record of the checkpoint that it has to follow; nil = there is none. Nobody may use
 // the directory meanwhile; a copy that was taken of one in use will do if it is of one moment.
-func Check(fs vfs.FS, dir string) (entries int64, err error) {
+func Check(fs vfs.FS, dir string, rec []byte) (entries int64, err error) {
 	if fs == nil {
 		fs = vfs.Default
 	}
-	path := fs.PathJoin(dir, "lsm")
+	path, want := fs.PathJoin(dir, "lsm"), uint64(0)
+	if len(rec) == 8 {
+		want = binary.LittleEndian.Uint64(rec)
+	}
 	if _, err := fs.Stat(path); errors.Is(err, os.ErrNotExist) {
-		return 0, nil
+		return 0, compareTokens(path, 0, want)
 	}
 	if names, err := fs.List(path); err == nil && len(names) == 0 {
-		return 0, nil
+		return 0, compareTokens(path, 0, want)
 	}
-	if err := checkToken(fs, path); err != nil {
+	if err := checkToken(fs, path, want); err != nil {
 		return 0, err
 	}
 	db, err := openReadOnly(fs, path)
@@ -221,7 +226,7 @@ func Salvage(fs vfs.FS, dir, to string, lost func(err error)) (entries int64, er
 }
 
 func (s *Store) takeFrom(fs vfs.FS, path string, lost func(err error)) (entries int64, err error) {
-	if err := checkToken(fs, path); err != nil {
+	if err := checkToken(fs, path, 0); err != nil {
 		lost(err)
 	}
 	db, err := openReadOnly(fs, path)

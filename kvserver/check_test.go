@@ -1,0 +1,98 @@
+package kvserver
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"kvmark/storage"
+	"kvmark/wal"
+)
+
+// A record with a valid checksum that holds no entries is damage at its place. What is around it is read.
+func TestARecordThatMakesNoSenseIsDamage(t *testing.T) {
+	fs := vfs.NewMem()
+	srv := open(t, Options{FS: fs, CheckpointBytes: -1})
+	c := speak(t, srv)
+	c.want("SET a 1", ok)
+	if _, err := srv.db.log.Append([]byte{0xee, 0xee}); err != nil {
+		t.Fatal(err)
+	}
+	c.want("SET b 2", ok)
+	c.want("SET c 3", ok)
+	shutdown(t, srv)
+
+	var offsets []int64
+	if err := Dump(fs, "/data", func(_ uint64, offset int64, _ []byte) error { offsets = append(offsets, offset); return nil }); err != nil || len(offsets) != 4 {
+		t.Fatalf("dump: records at %v, %v", offsets, err)
+	}
+	reports, err := Check(fs, "/data")
+	if err != nil || len(reports) != 1 {
+		t.Fatalf("check: %v, %v", reports, err)
+	}
+	if r := reports[0]; r.State != wal.Corrupt || r.Offset != offsets[1] || r.Records != 1 || r.Behind != 2 {
+		t.Errorf("check: %+v, want damage at offset %d, a record before and two behind it", r, offsets[1])
+	}
+	if _, err := Open(Options{FS: fs, Dir: "/data", Mode: storage.Memory}); err == nil || !strings.Contains(err.Error(), "/data/wal/0000000001.wal at offset ") {
+		t.Errorf("a start: %v", err)
+	}
+	err = Repair(fs, "/data", "", func(path, what string) { t.Errorf("%s: %s", path, what) })
+	if err == nil || !strings.Contains(err.Error(), fmt.Sprintf("/data/wal/0000000001.wal: the record at offset %d ", offsets[1])) {
+		t.Errorf("a repair, which cannot do it, says %v", err)
+	}
+}
+
+// Tables that are older than the checkpoint over which the log is replayed are damage, whatever they say of themselves.
+func TestTablesOlderThanTheCheckpointAreDamage(t *testing.T) {
+	for _, fresh := range []bool{false, true} { // as a start that refuses them leaves them
+		fs := vfs.NewMem()
+		srv := open(t, Options{FS: fs, Mode: storage.LSM, CheckpointBytes: -1})
+		c := speak(t, srv)
+		c.want("SET k v", ok)
+		if err := srv.Checkpoint(); err != nil {
+			t.Fatal(err)
+		}
+		c.want("SET l w", ok)
+		shutdown(t, srv)
+		if err := fs.RemoveAll("/data/lsm"); err != nil {
+			t.Fatal(err)
+		}
+		if fresh {
+			if _, err := Open(Options{FS: fs, Dir: "/data", Mode: storage.LSM}); err == nil {
+				t.Fatal("it starts without its tables")
+			}
+		}
+		reports, err := Check(fs, "/data")
+		if i := slices.IndexFunc(reports, func(r wal.SegmentReport) bool { return r.Path == "/data/lsm" }); err != nil || i < 0 || reports[i].State != wal.Corrupt {
+			t.Errorf("check: %v, %v", reports, err)
+		}
+		var notes bytes.Buffer
+		if err := Repair(fs, "/data", "", func(path, what string) { notes.WriteString(path + ": " + what + "\n") }); err != nil || !strings.Contains(notes.String(), "/data/lsm: made again of 0 entries") {
+			t.Errorf("repair: %v, %q", err, notes.String())
+		}
+		if reports, err := Check(fs, "/data"); err != nil || slices.ContainsFunc(reports, func(r wal.SegmentReport) bool { return r.State != wal.Clean }) {
+			t.Errorf("check after repair: %v, %v", reports, err)
+		}
+		c = speak(t, open(t, Options{FS: fs, Mode: storage.LSM}))
+		c.want("GET l", "$1\r\nw\r\n")
+		c.want("GET k", null)
+	}
+}
+
+// A directory of a newer version is left alone: what it holds can mean something else.
+func TestDumpOfANewerVersion(t *testing.T) {
+	fs := vfs.NewMem()
+	srv := open(t, Options{FS: fs})
+	speak(t, srv).want("SET k v", ok)
+	shutdown(t, srv)
+	writeFile(t, fs, "/data/FORMAT", []byte("kvmark data directory\nversion 2\nmode memory\n"))
+	err := Dump(fs, "/data", func(uint64, int64, []byte) error { return errors.New("it is read") })
+	if err == nil || !strings.Contains(err.Error(), "version 2") || strings.Contains(err.Error(), "it is read") {
+		t.Errorf("got %v", err)
+	}
+}
