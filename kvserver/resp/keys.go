@@ -45,7 +45,7 @@ func header(buf []byte, kind byte) (v, n int) {
 		}
 		v = v*10 + int(c)
 	}
-	if n == 1 || buf[n] != '\r' || buf[n+1] != '\n' {
+	if n == 1 || n+1 >= len(buf) || buf[n] != '\r' || buf[n+1] != '\n' {
 		return 0, 0
 	}
 	return v, n + 2

@@ -2,6 +2,7 @@ package resp
 
 import (
 	"bytes"
+	"strings"
 	"testing"
 )
 
@@ -37,6 +38,7 @@ func TestKeysOfWhatIsComing(t *testing.T) {
 			}
 		})
 	}
+	set = "*3\r\n$3\r\nSET\r\n$10\r\n0123456789\r\n$100\r\n" + strings.Repeat("v", 100) + "\r\n"
 	whole := set + get
 	for n := range whole {
 		if _, commands := Keys(nil, []byte(whole[:n]), 9); (commands == 1) != (n >= len(set)) {
