@@ -77,7 +77,6 @@ type Options struct {
 // Store keeps entries in Pebble.
 type Store struct {
 	db     *pebble.DB
-	files  *pebble.FileCache
 	health *health
 	keys   sync.Pool // of *[]byte
 
@@ -116,6 +115,7 @@ func Open(o Options) (*Store, error) {
 	s := &Store{health: newHealth(o.BeforeFlush, o.Logf), fs: o.FS, dir: dir}
 	s.keys.New = func() any { return new([]byte) }
 	files := newFileCache()
+	defer files.Unref() // Pebble has a reference of its own
 	opts := &pebble.Options{
 		FS:                          &guardedFS{FS: o.FS, health: s.health},
 		DisableWAL:                  true,
@@ -145,13 +145,16 @@ func Open(o Options) (*Store, error) {
 			RewriteMinimumAge: 5 * time.Minute, TargetGarbageRatio: 0.3,
 		}
 	}
+	compactions := newScheduler()
+	opts.Experimental.CompactionScheduler = compactions
 	db, err := pebble.Open(dir, opts)
 	if err == nil {
 		err = s.health.fatalErr()
 	}
 	if err == nil {
-		s.db, s.files = db, files
+		s.db = db
 		s.health.opened.Store(true)
+		compactions.open()
 		err = s.loadTotals()
 	}
 	if err == nil {
@@ -418,11 +421,6 @@ func (s *Store) Close() error {
 	s.health.close()
 	if err := s.db.Close(); err != nil {
 		return fmt.Errorf("lsm: close: %w", err)
-	}
-	// After an error, and when Open fails, Pebble may still begin a compaction, which divides by zero in a cache that nobody
-	// refers to any more: the cache is left to it then.
-	if s.health.fatalErr() == nil {
-		s.files.Unref()
 	}
 	return nil
 }

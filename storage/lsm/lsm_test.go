@@ -283,12 +283,7 @@ func failAt(t *testing.T, fs vfs.FS) {
 	_ = s.Close() // the disk is full
 }
 
-// TestMain ignores a goroutine that Pebble leaves behind when opening fails halfway.
-func TestMain(m *testing.M) {
-	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("github.com/cockroachdb/pebble/v2.(*ConcurrencyLimitScheduler).periodicGranter"),
-		// Of the cache of tables that an Open that failed has to leave behind.
-		goleak.IgnoreTopFunction("github.com/cockroachdb/pebble/v2/internal/genericcache.(*shard[...]).releaseLoop"))
-}
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func TestOpeningTwiceIsRefused(t *testing.T) {
 	fs := vfs.NewMem()
