@@ -106,6 +106,14 @@ func (b *mailbox) close() {
 	b.idle.Broadcast()
 }
 
+// lose is close by the one who is busy and cannot write what he has taken out.
+func (b *mailbox) lose() {
+	b.mu.Lock()
+	b.away = 0
+	b.mu.Unlock()
+	b.close()
+}
+
 func (b *mailbox) closeLocked() {
 	b.over, b.buf, b.spare = true, nil, nil
 	b.releaseLocked()

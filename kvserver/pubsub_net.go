@@ -67,9 +67,9 @@ func (l *netLink) background(chunk []byte, n int) {
 	}()
 }
 
-// giveUp ends a connection that cannot be written to. Its goroutine runs into an error.
+// giveUp ends a connection that cannot be written to. Its goroutine runs into an error. REQUIRES: the caller has the mailbox's busy.
 func (l *netLink) giveUp() {
-	l.session.subs.mailbox.close()
+	l.session.subs.mailbox.lose()
 	l.abort()
 }
 

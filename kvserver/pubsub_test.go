@@ -490,3 +490,34 @@ func TestPublishingDoesNotAllocate(t *testing.T) {
 		t.Errorf("a listener has %q", got)
 	}
 }
+
+// A write of many messages fails, before or after the session has ended.
+func TestWhatCouldNotBeDeliveredIsNotHeld(t *testing.T) {
+	for _, tc := range []struct {
+		name string
+		end  func(b *mailbox)
+	}{
+		{"written", func(b *mailbox) { b.next(nil) }},
+		{"lost", (*mailbox).lose},
+		{"closed and written", func(b *mailbox) { b.close(); b.next(nil) }},
+		{"closed and lost", func(b *mailbox) { b.close(); b.lose() }},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			srv := open(t, Options{})
+			b := newMailbox(srv, resp.RESP3)
+			for range 10 {
+				b.put(bytes.Repeat([]byte(">"), freeBytes/2))
+			}
+			if chunk := b.next(nil); len(chunk) != 5*freeBytes || srv.buffered.Load() < int64(len(chunk))-freeBytes {
+				t.Fatalf("%d bytes are taken, %d are held", len(chunk), srv.buffered.Load())
+			}
+			b.put([]byte(">"))
+			if tc.end(b); tc.name == "written" {
+				b.next(nil)
+			}
+			if n := srv.buffered.Load(); n != 0 {
+				t.Errorf("%d bytes are held", n)
+			}
+		})
+	}
+}
