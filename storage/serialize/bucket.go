@@ -22,7 +22,7 @@ import (
 //
 // It is stored as it is when compressing does not make it shorter. Checkpoints
 // consist of buckets, so the format is part of the disk format and must not
-// change. Kinds 6 and 7 go on otherwise after the raw length: see pieces.go.
+// change. Kind 6 goes on otherwise after the raw length: see pieces.go.
 const (
 	kindRaw     = 0
 	kindDeflate = 1
@@ -100,11 +100,12 @@ func parse(b []byte, maxRaw int) (header, error) {
 
 // coder encodes and decodes buckets.
 type coder struct {
-	kind   byte // of codec
-	codec  codec.Codec
-	pieces *codec.Pieces
-	// inPieces says that buckets are made in pieces where that pays.
+	kind  byte // of codec
+	codec codec.Codec
+	// inPieces says that buckets are made in pieces where that pays; codes are those of the pieces that are read.
 	inPieces bool
+	pieces   *codec.Pieces
+	codes    codes
 	others   [kindS2 + 1]codec.Codec // by kind: what a checkpoint may bring
 	crc      *crc32.Table
 }
@@ -117,6 +118,7 @@ func newCoder(name string, level int) (coder, error) {
 		kind: kindOf(name), crc: crc32.MakeTable(crc32.Castagnoli),
 		pieces: codec.NewPieces(), inPieces: name == "deflate" && level <= 1,
 	}
+	c.codes = c.pieces
 	for _, n := range codec.Names() {
 		l := 0
 		if n == name {
@@ -144,7 +146,7 @@ func (c *coder) encode(raw []byte, entries int, sc *scratch) (bucket string, err
 	}
 	tmp := slices.Grow(sc.tmp[:0], maxHeader)
 	defer func() { sc.tmp = tmp }()
-	if c.inPieces && entries > 1 && len(raw) >= piecesFrom && len(raw) <= codec.MaxPieces {
+	if c.inPieces && inPieces(entries, len(raw)) {
 		if tmp, err = c.encodePieces(tmp, raw, entries, sc); err != nil {
 			return "", err
 		}

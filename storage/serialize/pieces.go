@@ -5,7 +5,9 @@ import (
 	"encoding/binary"
 	"fmt"
 	"hash/crc32"
+	"math"
 	"slices"
+	"strings"
 
 	"github.com/cespare/xxhash/v2"
 
@@ -14,85 +16,86 @@ import (
 )
 
 // A bucket of kind 6 is for entries that are big enough to be worth finding one of them without the others. Each is a piece
-// of its own, compressed with the bytes of the first one known and with the codes that all have in common (see
-// [codec.Pieces]).
+// of its own, compressed with a code that all buckets have in common (see [codec.Pieces]).
 //
-//	+--------+---------+------------+-------------+---------------------+-------+------+--------+
-//	| kind   | entries | raw length | head length | crc32c of all that  | index | head | pieces |
-//	| 1 byte | uvarint | uvarint    | uvarint     | is not pieces, 4 LE |       |      |        |
-//	+--------+---------+------------+-------------+---------------------+-------+------+--------+
-//
-// That is how it is written to a checkpoint. In memory it is of kind 7: the head is left out, and in place of its length
-// is the number of its code.
+//	+--------+---------+------------+----------------+---------------------+-------+--------+
+//	| kind   | entries | raw length | number of code | crc32c of all that  | index | pieces |
+//	| 1 byte | uvarint | uvarint    | uvarint        | is not pieces, 4 LE |       |        |
+//	+--------+---------+------------+----------------+---------------------+-------+--------+
 //
 // The index has for every entry
 //
-//	+------------------+-------------------------+-----------------+
-//	| tag: low byte of | crc32c of the raw pair, | length of piece |
-//	| the key's hash   | low 3 bytes LE          | 2 bytes LE      |
-//	+------------------+-------------------------+-----------------+
+//	+------------------+----------------------+-----------------+
+//	| tag: low byte of | crc32c of the piece, | length of piece |
+//	| the key's hash   | low 3 bytes LE       | 2 bytes LE      |
+//	+------------------+----------------------+-----------------+
 //
-// A key that is not there is mostly found out from the tags, and one that is there from two pieces: its own and the first.
-// A Set compresses one piece and copies the others, unless it changes the first.
+// A key that is not there is mostly found out from the tags, and one that is there from the front of its piece. A Set
+// compresses one piece and copies the others.
+//
+// Kind 8 is not a bucket but a code, and is in checkpoints only, before the first bucket that needs it:
+//
+//	+--------+---------+---------------------+------------------+
+//	| kind   | number  | crc32c of the other | text of the code |
+//	| 1 byte | uvarint | fields, 4 LE        |                  |
+//	+--------+---------+---------------------+------------------+
 const (
-	kindPieces   = 6
-	kindInMemory = 7
+	kindPieces = 6
+	kindCode   = 8
 
 	indexEntry = 1 + 3 + 2
 	// piecesFrom is the raw size from which a bucket is in pieces. Below it the index is a large part of it, and decoding
-	// all of it is cheap. With it buckets of the classic data (100 bytes an entry) are in pieces, too: that takes a fifth
-	// more memory and a third of the time of a Set, a quarter of that of a Get.
+	// all of it is cheap.
 	piecesFrom = 256
+	// pieceTo is the mean raw size up to which they are. Above it entries have enough of their own to be repeated, and what
+	// all entries have in common is little.
+	pieceTo = 8 << 10
+	// maxPieces is the largest raw size of a bucket in pieces. All of it may be one piece.
+	maxPieces = codec.MaxPiece
 )
+
+// inPieces says whether a bucket is to be in pieces.
+func inPieces(entries, raw int) bool {
+	return raw >= piecesFrom && raw <= min(maxPieces, entries*pieceTo)
+}
+
+// codes has codes by their numbers, nil for those that there are not.
+type codes interface{ Code(number int) *codec.Code }
 
 // piecesFront is the front of such a bucket.
 type piecesFront struct {
 	header
 	index, pieces []byte
+	number        int // of the code
 	code          *codec.Code
-	number        int // of code, in memory
 }
 
 // isPieces says whether a bucket is in pieces.
-func isPieces(bucket []byte) bool {
-	return len(bucket) > 0 && (bucket[0] == kindPieces || bucket[0] == kindInMemory)
-}
+func isPieces[B string | []byte](bucket B) bool { return len(bucket) > 0 && bucket[0] == kindPieces }
 
 // parsePieces takes a bucket in pieces apart and checks its front.
 func (c *coder) parsePieces(b []byte, maxRaw int) (piecesFront, error) {
-	h, err := parse(b, min(maxRaw, codec.MaxPieces))
+	h, err := parse(b, min(maxRaw, maxPieces))
 	if err != nil {
 		return piecesFront{}, err
 	}
 	f := piecesFront{header: h}
 	number, n := binary.Uvarint(h.payload)
-	if n <= 0 || number > codec.MaxPieces {
-		return f, fmt.Errorf("%w: length or number of the head", errDamaged)
+	if n <= 0 || number > math.MaxInt32 {
+		return f, fmt.Errorf("%w: number of a code", errDamaged)
 	}
-	head := int(number)
-	if h.kind == kindInMemory {
-		head, f.number = 0, int(number)
-	}
+	f.number = int(number)
 	crcAt := len(b) - len(h.payload) + n
 	rest := b[crcAt:]
 	index := h.entries * indexEntry
-	if len(rest) < crc32.Size+index+head {
+	if len(rest) < crc32.Size+index {
 		return f, fmt.Errorf("%w: %d entries in %d bytes", errDamaged, h.entries, len(b))
 	}
 	f.crc = binary.LittleEndian.Uint32(rest)
 	rest = rest[crc32.Size:]
-	front := rest[:index+head]
-	if got := c.frontCRC(b[:crcAt], front); got != f.crc {
+	f.index, f.pieces = rest[:index], rest[index:]
+	if got := c.frontCRC(b[:crcAt], f.index); got != f.crc {
 		return f, fmt.Errorf("%w: checksum of the front %08x, want %08x", errDamaged, got, f.crc)
-	}
-	f.index, f.pieces = front[:index], rest[len(front):]
-	if h.kind == kindInMemory {
-		f.code = c.pieces.Code(f.number)
-	} else if f.code, err = c.pieces.Parse(front[index:]); err != nil {
-		return f, err
-	}
-	if f.code == nil {
-		return f, fmt.Errorf("%w: there is no code %d", errDamaged, f.number)
 	}
 	sum := 0
 	for i := range f.entries {
@@ -100,6 +103,9 @@ func (c *coder) parsePieces(b []byte, maxRaw int) (piecesFront, error) {
 	}
 	if f.entries == 0 || sum != len(f.pieces) {
 		return f, fmt.Errorf("%w: %d bytes of pieces, want %d", errDamaged, len(f.pieces), sum)
+	}
+	if f.code = c.codes.Code(f.number); f.code == nil {
+		return f, fmt.Errorf("%w: there is no code %d", errDamaged, f.number)
 	}
 	return f, nil
 }
@@ -110,17 +116,7 @@ func (c *coder) frontCRC(before, behind []byte) uint32 {
 
 func (f *piecesFront) tag(i int) byte { return f.index[i*indexEntry] }
 
-// hasTag says whether a key with that tag may be there.
-func (f *piecesFront) hasTag(tag byte) bool {
-	for i := range f.entries {
-		if f.tag(i) == tag {
-			return true
-		}
-	}
-	return false
-}
-
-// sum24 is the checksum of a pair, at bit 8 and above.
+// sum24 is the checksum of a piece, at bit 8 and above.
 func (f *piecesFront) sum24(i int) uint32 {
 	return binary.LittleEndian.Uint32(f.index[i*indexEntry:]) &^ 0xff
 }
@@ -129,137 +125,140 @@ func (f *piecesFront) pieceLen(i int) int {
 	return int(binary.LittleEndian.Uint16(f.index[i*indexEntry+4:]))
 }
 
-// putIndex writes an entry of an index.
-func (c *coder) putIndex(at []byte, tag byte, raw []byte, piece int) {
-	binary.LittleEndian.PutUint32(at, crc32.Checksum(raw, c.crc)<<8|uint32(tag))
-	binary.LittleEndian.PutUint16(at[4:], uint16(piece))
+// appendIndex appends an entry of an index.
+func (c *coder) appendIndex(dst []byte, tag byte, piece []byte) []byte {
+	dst = binary.LittleEndian.AppendUint32(dst, crc32.Checksum(piece, c.crc)<<8|uint32(tag))
+	return binary.LittleEndian.AppendUint16(dst, uint16(len(piece)))
 }
 
 func tagOf(hash uint64) byte { return byte(hash) }
 
-// piece returns the bytes of piece i and where they begin.
-func (f *piecesFront) piece(i int) (at int, piece []byte) {
+// bounds returns where piece i begins and ends.
+func (f *piecesFront) bounds(i int) (from, to int) {
 	for j := range i {
-		at += f.pieceLen(j)
+		from += f.pieceLen(j)
 	}
-	return at, f.pieces[at : at+f.pieceLen(i)]
+	return from, from + f.pieceLen(i)
 }
 
-// pair appends pair i to dst, where the first one begins at first, and checks it.
-func (c *coder) pair(dst []byte, f *piecesFront, first, i int) ([]byte, error) {
-	_, piece := f.piece(i)
-	out, err := c.pieces.Decode(dst, first, f.code, piece, f.raw)
+// piece returns piece i, checked.
+func (c *coder) piece(f *piecesFront, i int) ([]byte, error) {
+	from, to := f.bounds(i)
+	piece := f.pieces[from:to]
+	if got := crc32.Checksum(piece, c.crc) << 8; got != f.sum24(i) {
+		return nil, fmt.Errorf("%w: checksum of piece %d %06x, want %06x", errDamaged, i, got>>8, f.sum24(i)>>8)
+	}
+	return piece, nil
+}
+
+// pair appends pair i to dst.
+func (c *coder) pair(dst []byte, f *piecesFront, i int) (out, key, value []byte, err error) {
+	piece, err := c.piece(f, i)
 	if err != nil {
-		return dst, err
+		return dst, nil, nil, err
 	}
-	if got := crc32.Checksum(out[len(dst):], c.crc) << 8; got != f.sum24(i) {
-		return dst, fmt.Errorf("%w: checksum of entry %d %06x, want %06x", errDamaged, i, got>>8, f.sum24(i)>>8)
+	if out, err = f.code.Decode(dst, piece, f.raw); err != nil {
+		return dst, nil, nil, err
 	}
-	return out, nil
+	key, value, rest, err := pair.Next(out[len(dst):])
+	if err == nil && len(rest) > 0 {
+		err = fmt.Errorf("%w: %d bytes behind entry %d", errDamaged, len(rest), i)
+	}
+	return out, key, value, err
 }
 
-// found is where an entry is in a bucket in pieces.
-type found struct {
-	at         int // number of the entry; that of all entries if it is not there
-	key, value []byte
-	size       int // of the pair
-}
-
-// find looks for key. The pair of the first entry is buf[:first] afterwards if withFirst, or if it was needed.
-func (c *coder) find(buf []byte, f *piecesFront, tag byte, key []byte, withFirst bool) (out []byte, first int, it found, err error) {
-	it.at = f.entries
-	if withFirst {
-		if buf, err = c.pair(buf, f, 0, 0); err != nil {
-			return buf, 0, it, err
-		}
-		first = len(buf)
-	}
+// value looks for key and returns its value, which is in out.
+func (c *coder) value(buf []byte, f *piecesFront, tag byte, key []byte) (out, value []byte, ok bool, err error) {
 	for i := range f.entries {
 		if f.tag(i) != tag {
 			continue
 		}
-		if first == 0 {
-			if buf, err = c.pair(buf, f, 0, 0); err != nil {
-				return buf, 0, it, err
-			}
-			first = len(buf)
-		}
-		raw := buf[:first]
-		if i > 0 {
-			if buf, err = c.pair(buf[:first], f, 0, i); err != nil {
-				return buf, first, it, err
-			}
-			raw = buf[first:]
-		}
-		k, v, rest, err := pair.Next(raw)
-		if err == nil && len(rest) > 0 {
-			err = fmt.Errorf("%w: %d bytes behind entry %d", errDamaged, len(rest), i)
-		}
-		if err != nil {
-			return buf, first, it, err
+		var k, v []byte
+		if buf, k, v, err = c.pair(buf[:0], f, i); err != nil {
+			return buf, nil, false, err
 		}
 		if bytes.Equal(k, key) {
-			return buf, first, found{i, k, v, len(raw)}, nil
+			return buf, v, true, nil
 		}
 	}
-	return buf, first, it, nil
+	return buf, nil, false, nil
+}
+
+// found is where an entry is in a bucket in pieces.
+type found struct {
+	at              int // number of the entry; that of all entries if it is not there
+	size, valueSize int // of the pair and of its value
+}
+
+// find looks for key without decoding its value.
+func (c *coder) find(buf []byte, f *piecesFront, tag byte, key []byte) (out []byte, it found, err error) {
+	for i := range f.entries {
+		if f.tag(i) != tag {
+			continue
+		}
+		piece, err := c.piece(f, i)
+		if err != nil {
+			return buf, it, err
+		}
+		if buf, err = f.code.DecodeFront(buf[:0], piece, len(key)+2*binary.MaxVarintLen32, f.raw); err != nil {
+			return buf, it, err
+		}
+		if rest, ok := cutKey(buf, key); ok {
+			n, w := binary.Uvarint(rest)
+			if w <= 0 || n > uint64(f.raw) {
+				return buf, it, fmt.Errorf("%w: length of the value of entry %d", errDamaged, i)
+			}
+			return buf, found{i, pair.Size(len(key), int(n)), int(n)}, nil
+		}
+	}
+	return buf, found{at: f.entries}, nil
+}
+
+// cutKey returns what is behind key in a pair; false if it has another.
+func cutKey(raw, key []byte) (rest []byte, ok bool) {
+	n, w := binary.Uvarint(raw)
+	if w <= 0 || n != uint64(len(key)) {
+		return nil, false
+	}
+	return bytes.CutPrefix(raw[w:], key)
 }
 
 // encodePieces appends a bucket in pieces to dst.
 func (c *coder) encodePieces(dst, raw []byte, entries int, sc *scratch) ([]byte, error) {
-	sc.ends = sc.ends[:0]
+	sc.ends, sc.tags = sc.ends[:0], sc.tags[:0]
 	for rest := raw; len(rest) > 0; {
+		var k []byte
 		var err error
-		if _, _, rest, err = pair.Next(rest); err != nil {
+		if k, _, rest, err = pair.Next(rest); err != nil {
 			return dst, err
 		}
 		sc.ends = append(sc.ends, len(raw)-len(rest))
+		sc.tags = append(sc.tags, tagOf(xxhash.Sum64(k)))
+	}
+	if len(sc.ends) != entries {
+		return dst, fmt.Errorf("%w: %d entries, want %d", errDamaged, len(sc.ends), entries)
 	}
 	var number int
 	sc.pieces, sc.lens, number = c.pieces.Encode(sc.pieces[:0], sc.lens[:0], raw, sc.ends)
 	start := len(dst)
-	dst, index := appendFront(dst, kindInMemory, entries, len(raw), number)
-	from := 0
-	for i, end := range sc.ends {
-		k, _, _, err := pair.Next(raw[from:end])
-		if err != nil {
-			return dst, err
-		}
-		c.putIndex(dst[index+i*indexEntry:], tagOf(xxhash.Sum64(k)), raw[from:end], sc.lens[i])
-		from = end
+	dst = appendFront(dst, entries, len(raw), number)
+	index := len(dst) - start
+	rest := sc.pieces
+	for i, n := range sc.lens {
+		dst = c.appendIndex(dst, sc.tags[i], rest[:n])
+		rest = rest[n:]
 	}
-	c.sign(dst[start:], index-start)
+	c.sign(dst[start:], index)
 	return append(dst, sc.pieces...), nil
 }
 
-// portable appends a bucket to dst as it is written to a checkpoint.
-func (c *coder) portable(dst, bucket []byte) ([]byte, error) {
-	if !isPieces(bucket) {
-		return append(dst, bucket...), nil
-	}
-	f, err := c.parsePieces(bucket, maxRaw)
-	if err != nil {
-		return dst, err
-	}
-	start := len(dst)
-	dst, index := appendFront(dst, kindPieces, f.entries, f.raw, len(f.code.Head()))
-	copy(dst[index:], f.index)
-	dst = append(dst, f.code.Head()...)
-	c.sign(dst[start:], index-start)
-	return append(dst, f.pieces...), nil
-}
-
-// appendFront appends what is before the head, with an index and a checksum of zeros. head is its length or number.
-func appendFront(dst []byte, kind byte, entries, raw, head int) (out []byte, index int) {
-	dst = append(dst, kind)
+// appendFront appends what is before the index, with a checksum of zeros.
+func appendFront(dst []byte, entries, raw, number int) []byte {
+	dst = append(dst, kindPieces)
 	dst = binary.AppendUvarint(dst, uint64(entries))
 	dst = binary.AppendUvarint(dst, uint64(raw))
-	dst = binary.AppendUvarint(dst, uint64(head))
-	dst = append(dst, 0, 0, 0, 0)
-	index = len(dst)
-	dst = slices.Grow(dst, entries*indexEntry)[:index+entries*indexEntry]
-	clear(dst[index:])
-	return dst, index
+	dst = binary.AppendUvarint(dst, uint64(number))
+	return append(dst, 0, 0, 0, 0)
 }
 
 // sign fills in the checksum of a front, which is all of b.
@@ -268,32 +267,54 @@ func (c *coder) sign(b []byte, index int) {
 	binary.LittleEndian.PutUint32(b[at:], c.frontCRC(b[:at], b[index:]))
 }
 
-// splice appends a bucket to dst in which entry at, or a new one, is raw. It does nothing if the bucket has to be made anew.
-func (c *coder) splice(dst []byte, f *piecesFront, at, oldSize int, tag byte, first, raw []byte, sc *scratch) (out []byte, ok bool) {
-	size := f.raw - oldSize + len(raw)
-	if at == 0 || size < piecesFrom || size > codec.MaxPieces {
-		return dst, false
-	}
-	if sc.pieces, ok = c.pieces.EncodeOne(sc.pieces[:0], f.number, first, raw); !ok {
-		return dst, false
-	}
-	entries, from, behind := f.entries, len(f.pieces), len(f.pieces)
-	if at < entries {
-		var old []byte
-		from, old = f.piece(at)
-		behind = from + len(old)
-	} else {
+// splice returns a bucket in which the entry that was found, or a new one, is raw. It does nothing if the bucket has to be
+// made anew.
+func (c *coder) splice(f *piecesFront, it found, tag byte, raw []byte, sc *scratch) (bucket string, ok bool) {
+	entries, size := f.entries, f.raw-it.size+len(raw)
+	if it.at == entries {
 		entries++
 	}
-	start := len(dst)
-	dst, index := appendFront(dst, kindInMemory, entries, size, f.number)
-	copy(dst[index:], f.index)
-	c.putIndex(dst[index+at*indexEntry:], tag, raw, len(sc.pieces))
-	c.sign(dst[start:], index-start)
-	dst = append(dst, f.pieces[:from]...)
-	dst = append(dst, sc.pieces...)
-	dst = append(dst, f.pieces[behind:]...)
-	return dst, len(dst)-start < size
+	if !inPieces(entries, size) {
+		return "", false
+	}
+	if sc.pieces, ok = c.pieces.EncodeOne(sc.pieces[:0], f.number, raw); !ok {
+		return "", false
+	}
+	bucket = c.exchange(f, it.at, entries, size, c.appendIndex(sc.index[:0], tag, sc.pieces), sc.pieces, sc)
+	return bucket, len(bucket) < size
+}
+
+// cut returns a bucket without the entry that was found. It does nothing if the bucket has to be made anew.
+func (c *coder) cut(f *piecesFront, it found, sc *scratch) (bucket string, ok bool) {
+	entries, size := f.entries-1, f.raw-it.size
+	if !inPieces(entries, size) {
+		return "", false
+	}
+	return c.exchange(f, it.at, entries, size, nil, nil, sc), true
+}
+
+// exchange returns a bucket with piece, and its entry of the index, in place of those of entry at, if there is one.
+func (c *coder) exchange(f *piecesFront, at, entries, size int, index, piece []byte, sc *scratch) string {
+	from, to, next := len(f.pieces), len(f.pieces), at
+	if at < f.entries {
+		from, to = f.bounds(at)
+		next++
+	}
+	front := appendFront(sc.tmp[:0], entries, size, f.number)
+	indexAt := len(front)
+	front = append(front, f.index[:at*indexEntry]...)
+	front = append(front, index...)
+	front = append(front, f.index[next*indexEntry:]...)
+	c.sign(front, indexAt)
+	sc.tmp = front
+
+	var b strings.Builder // it makes room without clearing it
+	b.Grow(len(front) + len(f.pieces) - (to - from) + len(piece))
+	b.Write(front)
+	b.Write(f.pieces[:from])
+	b.Write(piece)
+	b.Write(f.pieces[to:])
+	return b.String()
 }
 
 // decodePieces appends all pairs of a bucket to dst.
@@ -302,25 +323,49 @@ func (c *coder) decodePieces(dst, bucket []byte, maxRaw int) (raw []byte, entrie
 	if err != nil {
 		return dst, 0, err
 	}
-	start := len(dst)
-	out, err := c.pair(dst, &f, start, 0)
-	if err != nil {
-		return dst, 0, err
-	}
-	first := len(out) - start
-	for i := 1; i < f.entries; i++ {
-		at := len(out)
-		out = append(out, out[start:start+first]...)
-		if out, err = c.pair(out, &f, at, i); err != nil {
+	out := slices.Grow(dst, f.raw)
+	for i := 0; i < f.entries && len(out)-len(dst) <= f.raw; i++ {
+		if out, _, _, err = c.pair(out, &f, i); err != nil {
 			return dst, 0, err
 		}
-		out = out[:at+copy(out[at:], out[at+first:])]
-		if len(out)-start > f.raw {
-			break
-		}
 	}
-	if len(out)-start != f.raw {
-		return dst, 0, fmt.Errorf("%w: %d bytes of pairs, want %d", errDamaged, len(out)-start, f.raw)
+	if len(out)-len(dst) != f.raw {
+		return dst, 0, fmt.Errorf("%w: %d bytes of pairs, want %d", errDamaged, len(out)-len(dst), f.raw)
 	}
 	return out, f.entries, nil
+}
+
+// appendCode appends a code of that number as it is written to a checkpoint.
+func (c *coder) appendCode(dst []byte, number int) []byte {
+	start := len(dst)
+	dst = append(dst, kindCode)
+	dst = binary.AppendUvarint(dst, uint64(number))
+	dst = append(dst, 0, 0, 0, 0)
+	text := len(dst) - start
+	dst = append(dst, c.codes.Code(number).Text()...)
+	c.sign(dst[start:], text)
+	return dst
+}
+
+// codesOfRecord are the codes of a checkpoint's record.
+type codesOfRecord map[int]*codec.Code
+
+func (m codesOfRecord) Code(number int) *codec.Code { return m[number] }
+
+// addCode takes in what appendCode appended.
+func (c *coder) addCode(m codesOfRecord, b []byte) error {
+	number, n := binary.Uvarint(b[1:])
+	if n <= 0 || number > math.MaxInt32 || len(b) < 1+n+crc32.Size {
+		return fmt.Errorf("%w: a code of %d bytes", errDamaged, len(b))
+	}
+	at := 1 + n
+	text := b[at+crc32.Size:]
+	if got, want := c.frontCRC(b[:at], text), binary.LittleEndian.Uint32(b[at:]); got != want {
+		return fmt.Errorf("%w: checksum of code %d %08x, want %08x", errDamaged, number, got, want)
+	}
+	code, err := c.pieces.Parse(text)
+	if err == nil {
+		m[int(number)] = code
+	}
+	return err
 }

@@ -9,6 +9,8 @@ import (
 	"math/rand/v2"
 	"os"
 	"testing"
+
+	"kvmark/storage/pair"
 )
 
 // recount adds up what the store's sizes must be.
@@ -21,7 +23,7 @@ func recount(t *testing.T, s *Store) (sum size, inPieces int64) {
 			sum.entries += int64(n)
 			sum.rawBytes += int64(len(raw))
 			sum.storedBytes += int64(len(bucket))
-			if isPieces([]byte(bucket)) {
+			if isPieces(bucket) {
 				inPieces++
 			}
 			return err
@@ -141,40 +143,47 @@ func TestASetReplacesOnePiece(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	key := []byte("key 3")
-	_, path := s.place(key)
 	at := &slot{bucket: b}
 	for _, tt := range []struct {
 		name, key string
-		done      bool
+		at        int
 	}{
-		{"one in the middle is replaced", "key 3", true},
-		{"a new one is added", "another key", true},
-		{"the first one is not replaced: the others depend on it", "key 0", false},
+		{"one in the middle is replaced", "key 3", 3},
+		{"a new one is added", "another key", 8},
+		{"the first one is replaced", "key 0", 0},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			_, path = s.place([]byte(tt.key))
+			_, path := s.place([]byte(tt.key))
 			done, err := s.putPiece(&s.shards[0], at, 0, entry{0, path, []byte(tt.key), []byte("a new value")}, new(scratch))
-			if err != nil || done != tt.done {
-				t.Fatalf("got %v, %v; want %v", done, err, tt.done)
+			if err != nil || !done {
+				t.Fatalf("got %v, %v", done, err)
 			}
 			g, err := c.parsePieces([]byte(at.bucket), maxRaw)
 			if err != nil {
 				t.Fatal(err)
 			}
 			for i := range f.entries {
-				_, was := f.piece(i)
-				if _, is := g.piece(i); string(is) != string(was) && i != 3 {
-					t.Errorf("piece %d has changed", i)
+				was, err := c.piece(&f, i)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if is, err := c.piece(&g, i); err != nil || bytes.Equal(is, was) == (i == tt.at) {
+					t.Errorf("piece %d: changed %v, %v", i, !bytes.Equal(is, was), err)
 				}
 			}
+			if want := max(f.entries, tt.at+1); g.entries != want {
+				t.Errorf("%d entries, want %d", g.entries, want)
+			}
+			f = g
 		})
 	}
 }
 
+const piecesRecord = "testdata/pieces.record"
+
 // TestTheFormatOfPiecesStays reads a checkpoint's record that was written when the format was new.
 func TestTheFormatOfPiecesStays(t *testing.T) {
-	b, err := os.ReadFile("testdata/pieces.bucket")
+	record, err := os.ReadFile(piecesRecord)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -182,16 +191,80 @@ func TestTheFormatOfPiecesStays(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, n, err := s.coder.decode(nil, b, maxRaw)
-	if err != nil || n != 5 || !bytes.Equal(got, bigPairs(5)) {
-		t.Errorf("got %d entries of %d bytes, %v", n, len(got), err)
-	}
-	record := func(b []byte) []byte { return append(binary.AppendUvarint(nil, uint64(len(b))), b...) }
-	if err := s.Restore(record(b)); err != nil || s.Count() != 5 {
+	if err := s.Restore(record); err != nil || s.Count() != 5 {
 		t.Errorf("%d entries are restored, error %v", s.Count(), err)
 	}
-	b[0] = kindInMemory
-	if err := s.Restore(record(b)); !errors.Is(err, errDamaged) {
-		t.Errorf("a bucket without its head was restored: %v", err)
+	for rest := bigPairs(5); len(rest) > 0; {
+		var k, v []byte
+		k, v, rest, _ = pair.Next(rest)
+		if got, ok, err := s.Get(nil, k); err != nil || !ok || !bytes.Equal(got, v) {
+			t.Errorf("%q: got %.40q, %v, %v", k, got, ok, err)
+		}
+	}
+	// Without the code that it begins with.
+	n, w := binary.Uvarint(record)
+	if err := s.Restore(record[w+int(n):]); !errors.Is(err, errDamaged) {
+		t.Errorf("a bucket without its code was restored: %v", err)
+	}
+}
+
+// TestARecordHasItsCodes has a store use one code after the other, and every record of its checkpoint restored alone.
+func TestARecordHasItsCodes(t *testing.T) {
+	s, err := New(Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := rand.New(rand.NewPCG(3, 4))
+	const keys = 3000
+	value := func(i int) []byte {
+		v := bytes.Repeat(fmt.Appendf(nil, "kind %d of data, ", i/500), 3)
+		for range 60 {
+			v = append(v, byte(i/500*20+r.IntN(16)))
+		}
+		return v
+	}
+	model := map[string][]byte{}
+	for i := range keys {
+		k := fmt.Sprint("key ", i)
+		model[k] = value(i)
+		if err := s.Set([]byte(k), model[k]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	records, numbers, total := 0, map[int]bool{}, int64(0)
+	if _, err := s.Checkpoint(func(rec []byte) error {
+		records++
+		for rest := rec; len(rest) > 0; {
+			n, w := binary.Uvarint(rest)
+			if rest[w] == kindCode {
+				number, _ := binary.Uvarint(rest[w+1:])
+				numbers[int(number)] = true
+			}
+			rest = rest[w+int(n):]
+		}
+		alone, err := New(Options{})
+		if err != nil {
+			return err
+		}
+		if err := alone.Restore(rec); err != nil {
+			return err
+		}
+		for i := range alone.Shards() {
+			if err := alone.Range(i, func(k, v []byte) error {
+				total++
+				if !bytes.Equal(model[string(k)], v) {
+					t.Errorf("%q: got %q, want %q", k, v, model[string(k)])
+				}
+				return nil
+			}); err != nil {
+				return err
+			}
+		}
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if records < 3 || len(numbers) < 2 || total != keys {
+		t.Errorf("%d entries in %d records with %d codes", total, records, len(numbers))
 	}
 }

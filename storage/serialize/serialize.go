@@ -4,24 +4,33 @@
 // decides both what it costs and what it gains.
 //
 // With deflate at level 1, the default, a bucket of more than a few short
-// entries is in pieces (see pieces.go): a Get decodes two entries of it, a Set
-// two and encodes one, and a key that is not there is mostly known from the
-// bucket's front. Nothing is kept uncompressed for that. The other way to make
-// Sets cheap, to let a few of them gather uncompressed beside each bucket, does
-// not go together with small buckets: keys are hit at random, so to encode a
-// bucket for every T-th Set only, (T-1)/2 entries of each must wait on average.
-// With 8 entries of 512 bytes a bucket that is 6 % of the size of the raw
-// entries for T=2, 19 % for T=4 and 31 % for T=6, and only with that many would
-// Sets be as fast as they are in pieces, and Gets would be no faster.
+// entries is in pieces (see pieces.go): what entries have in common is learned
+// and kept once for all buckets, so a Get decodes one entry, a Set encodes one
+// and decodes the key of another, and a key that is not there is mostly known
+// from the bucket's front. Nothing is kept uncompressed for that. The other way
+// to make Sets cheap, to let a few of them gather uncompressed beside each
+// bucket, does not go together with small buckets: keys are hit at random, so
+// to encode a bucket for every T-th Set only, (T-1)/2 entries of each must wait
+// on average. With 8 entries of 512 bytes a bucket that is 6 % of the size of
+// the raw entries for T=2 and 31 % for T=6.
 //
 // Readers never wait for compression: a bucket is immutable, and replacing it
 // is one assignment. A Set allocates the new bucket's bytes and nothing else,
-// but for what zip needs (see package codec) and a split now and then.
+// but for what zip needs (see package codec), and a split or a better code now
+// and then.
 //
 // Heap bytes an entry with deflate and 8 entries a bucket (2026-11-30, go1.26.8,
-// linux/amd64, BenchmarkOps, 200,000 entries), memory mode beside it: classic
-// data, keys of 36 and values of 60 bytes, 40 and 120; JSON-like values of 512
-// bytes that shrink to 0.42 with deflate, 254 and 600.
+// linux/amd64, BenchmarkOps, 200,000 entries), and where they go:
+//
+//	                       classic  JSON-like
+//	key and value           36+58     36+512
+//	pieces                   10.5      193.0
+//	index of the bucket       6.0        6.0
+//	rest of its front         1.1        1.1
+//	rounding by allocator     0.6       14.1
+//	nodes of the trie         5.7        5.7
+//	everything               29.6      220.1
+//	in memory mode            120        600
 //
 // Keys are placed by xxhash, which is the same in every process, so that a
 // checkpoint's buckets go back as they are. It is not keyed: somebody who
@@ -83,8 +92,10 @@ type scratch struct {
 	tmp  []byte // the encoded bucket
 
 	pieces []byte // of it
-	ends   []int  // of the pairs in raw
-	lens   []int  // of their pieces
+	lens   []int  // of them
+	ends   []int  // of the pairs in them
+	tags   []byte // of their keys
+	index  [indexEntry]byte
 }
 
 // New returns an empty store.
@@ -110,7 +121,7 @@ func New(o Options) (*Store, error) {
 func (s *Store) borrow() *scratch { return s.scratch.Get().(*scratch) }
 
 func (s *Store) giveBack(sc *scratch) {
-	if cap(sc.raw)+cap(sc.next)+cap(sc.tmp)+cap(sc.pieces)+8*cap(sc.ends)+8*cap(sc.lens) <= keepScratch {
+	if cap(sc.raw)+cap(sc.next)+cap(sc.tmp)+cap(sc.pieces)+8*cap(sc.ends)+8*cap(sc.lens)+cap(sc.tags) <= keepScratch {
 		s.scratch.Put(sc)
 	}
 }
@@ -138,52 +149,61 @@ func bucketError(shard int, path uint64, depth int, err error) error {
 	return fmt.Errorf("serialize: bucket %q of shard %d: %w", bits, shard, err)
 }
 
-// lookup calls found with the value of key, which aliases scratch memory.
-func (s *Store) lookup(key []byte, sc *scratch) (value []byte, ok bool, err error) {
+// lookup returns the value of key, which aliases scratch memory, and its
+// length. The value is left out unless wanted, if that is cheaper.
+func (s *Store) lookup(key []byte, wanted bool, sc *scratch) (value []byte, n int, ok bool, err error) {
 	i, path := s.place(key)
 	bucket, depth := s.shards[i].bucket(path)
-	if isPieces(bytesOf(bucket)) {
+	fail := func(err error) ([]byte, int, bool, error) {
+		return nil, 0, false, bucketError(i, path, depth, err)
+	}
+	if isPieces(bucket) {
 		f, err := s.coder.parsePieces(bytesOf(bucket), maxRaw)
 		if err != nil {
-			return nil, false, bucketError(i, path, depth, err)
+			return fail(err)
+		}
+		if wanted {
+			if sc.raw, value, ok, err = s.coder.value(sc.raw[:0], &f, tagOf(path), key); err != nil {
+				return fail(err)
+			}
+			return value, len(value), ok, nil
 		}
 		var it found
-		sc.raw, _, it, err = s.coder.find(sc.raw[:0], &f, tagOf(path), key, false)
-		if err != nil {
-			return nil, false, bucketError(i, path, depth, err)
+		if sc.raw, it, err = s.coder.find(sc.raw[:0], &f, tagOf(path), key); err != nil {
+			return fail(err)
 		}
-		return it.value, it.at < f.entries, nil
+		return nil, it.valueSize, it.at < f.entries, nil
 	}
-	sc.raw, _, err = s.decode(sc.raw[:0], bucket, i, path, depth)
-	if err != nil {
-		return nil, false, err
+	if sc.raw, _, err = s.coder.decode(sc.raw[:0], bytesOf(bucket), maxRaw); err != nil {
+		return fail(err)
 	}
 	for rest := sc.raw; len(rest) > 0; {
 		var k, v []byte
 		if k, v, rest, err = pair.Next(rest); err != nil {
-			return nil, false, bucketError(i, path, depth, err)
+			return fail(err)
 		}
 		if bytes.Equal(k, key) {
-			return v, true, nil
+			return v, len(v), true, nil
 		}
 	}
-	return nil, false, nil
+	return nil, 0, false, nil
 }
 
 // Get appends the value of key to dst. An error names the damaged bucket.
 func (s *Store) Get(dst, key []byte) ([]byte, bool, error) {
 	sc := s.borrow()
 	defer s.giveBack(sc)
-	v, ok, err := s.lookup(key, sc)
+	v, _, ok, err := s.lookup(key, true, sc)
 	return append(dst, v...), ok, err
 }
 
-// ValueLen returns the length of the value of key. It has to decode the bucket.
+// ValueLen returns the length of the value of key. It has to decode the bucket,
+// or the front of a piece.
 func (s *Store) ValueLen(key []byte) (int, bool, error) {
 	sc := s.borrow()
 	defer s.giveBack(sc)
-	v, ok, err := s.lookup(key, sc)
-	return len(v), ok, err
+	_, n, ok, err := s.lookup(key, false, sc)
+	return n, ok, err
 }
 
 // entry is one pair to store.
@@ -223,7 +243,7 @@ func (s *Store) put(es []entry) (others []entry, err error) {
 	}
 	es, others = es[:mine], es[mine:]
 
-	if len(es) == 1 && isPieces(bytesOf(old)) {
+	if len(es) == 1 && isPieces(old) {
 		done, err := s.putPiece(sh, at, depth, es[0], sc)
 		if done || err != nil {
 			return others, err
@@ -273,14 +293,13 @@ func (s *Store) putPiece(sh *shard, at *slot, depth int, e entry, sc *scratch) (
 	if err != nil {
 		return false, bucketError(e.shard, e.path, depth, err)
 	}
-	var first int
 	var it found
-	if sc.raw, first, it, err = s.coder.find(sc.raw[:0], &f, tagOf(e.path), e.key, true); err != nil {
+	if sc.raw, it, err = s.coder.find(sc.raw[:0], &f, tagOf(e.path), e.key); err != nil {
 		return false, bucketError(e.shard, e.path, depth, err)
 	}
 	by := size{valueBytes: int64(len(e.value))}
 	if it.at < f.entries {
-		by.valueBytes -= int64(len(it.value))
+		by.valueBytes -= int64(it.valueSize)
 	} else {
 		if f.entries >= s.split && depth < pathBits {
 			return false, nil
@@ -288,13 +307,13 @@ func (s *Store) putPiece(sh *shard, at *slot, depth int, e entry, sc *scratch) (
 		by.entries, by.keyBytes = 1, int64(len(e.key))
 	}
 	sc.next = pair.Append(sc.next[:0], e.key, e.value)
-	var ok bool
-	if sc.tmp, ok = s.coder.splice(sc.tmp[:0], &f, it.at, it.size, tagOf(e.path), sc.raw[:first], sc.next, sc); !ok {
+	bucket, ok := s.coder.splice(&f, it, tagOf(e.path), sc.next, sc)
+	if !ok {
 		return false, nil
 	}
 	by.rawBytes = int64(len(sc.next) - it.size)
-	by.storedBytes = int64(len(sc.tmp) - len(at.bucket))
-	sh.replace(at, slot{bucket: string(sc.tmp)}, by)
+	by.storedBytes = int64(len(bucket) - len(at.bucket))
+	sh.replace(at, slot{bucket: bucket}, by)
 	return true, nil
 }
 
@@ -370,13 +389,37 @@ func (s *Store) Delete(key []byte) (bool, error) {
 		way[depth+1] = &way[depth].node.child[pathBit(path, depth)]
 	}
 	old := way[depth].bucket
-	if isPieces(bytesOf(old)) {
+	// sibling is the neighbour to take in if there are only so many entries: both
+	// together must be at most half of what would be split again.
+	sibling := func(entries, raw int) (string, header, bool) {
+		if depth == 0 {
+			return "", header{}, false
+		}
+		side := &way[depth-1].node.child[1-pathBit(path, depth-1)]
+		h, err := parse(bytesOf(side.bucket), maxRaw)
+		ok := side.node == nil && err == nil && entries+h.entries <= s.split/2 && raw+h.raw <= splitBytes/2
+		return side.bucket, h, ok // a damaged one stays where it is
+	}
+	if isPieces(old) {
 		f, err := s.coder.parsePieces(bytesOf(old), maxRaw)
 		if err != nil {
 			return false, bucketError(i, path, depth, err)
 		}
-		if !f.hasTag(tagOf(path)) {
+		var it found
+		if sc.raw, it, err = s.coder.find(sc.raw[:0], &f, tagOf(path), key); err != nil {
+			return false, bucketError(i, path, depth, err)
+		}
+		if it.at == f.entries {
 			return false, nil
+		}
+		if _, _, ok := sibling(f.entries-1, f.raw-it.size); !ok {
+			if bucket, ok := s.coder.cut(&f, it, sc); ok {
+				sh.replace(way[depth], slot{bucket: bucket}, size{
+					entries: -1, keyBytes: -int64(len(key)), valueBytes: -int64(it.valueSize),
+					rawBytes: -int64(it.size), storedBytes: int64(len(bucket) - len(old)),
+				})
+				return true, nil
+			}
 		}
 	}
 	var n int
@@ -404,23 +447,17 @@ func (s *Store) Delete(key []byte) (bool, error) {
 	n--
 	by.add(sizeOf(old), -1)
 
-	// Take in the sibling as long as both together are at most half of what
-	// would be split again.
-	for depth > 0 {
-		sibling := &way[depth-1].node.child[1-pathBit(path, depth-1)]
-		if sibling.node != nil {
+	for {
+		bucket, h, ok := sibling(n, len(sc.next))
+		if !ok {
 			break
 		}
-		h, err := parse(bytesOf(sibling.bucket), maxRaw)
-		if err != nil || n+h.entries > s.split/2 || len(sc.next)+h.raw > splitBytes/2 {
-			break // a damaged sibling stays where it is
-		}
 		// The sibling's path differs in its last bit.
-		if sc.next, _, err = s.decode(sc.next, sibling.bucket, i, path^1<<(pathBits-depth), depth); err != nil {
+		if sc.next, _, err = s.decode(sc.next, bucket, i, path^1<<(pathBits-depth), depth); err != nil {
 			break
 		}
 		n += h.entries
-		by.add(sizeOf(sibling.bucket), -1)
+		by.add(sizeOf(bucket), -1)
 		by.nodes--
 		depth--
 	}
@@ -511,36 +548,48 @@ func (s *Store) Keys(shard int, fn func(key []byte) error) error {
 
 // Checkpoint emits the buckets as they are stored, many to a record:
 //
-//	+---------+--------+
-//	| length  | bucket |   repeated
-//	| uvarint |        |
-//	+---------+--------+
+//	+---------+----------------+
+//	| length  | bucket or code |   repeated
+//	| uvarint |                |
+//	+---------+----------------+
 //
-// A bucket that is merged meanwhile may bring entries again, never older ones.
+// A bucket in pieces comes after its code (see pieces.go). One that is merged
+// meanwhile may bring entries again, never older ones.
 func (s *Store) Checkpoint(emit func(rec []byte) error) (committed func() error, err error) {
 	rec := make([]byte, 0, 2*recordBytes)
-	var out []byte
+	var code []byte
+	known := map[int]bool{} // codes in rec
+	hand := func() error {
+		err := emit(rec)
+		rec = rec[:0]
+		clear(known)
+		return err
+	}
 	for shard := range s.shards {
 		err := s.buckets(shard, func(bucket string, path uint64, depth int) error {
-			var err error
-			if out, err = s.coder.portable(out[:0], bytesOf(bucket)); err != nil {
-				return bucketError(shard, path, depth, err)
+			if isPieces(bucket) {
+				f, err := s.coder.parsePieces(bytesOf(bucket), maxRaw)
+				if err != nil {
+					return bucketError(shard, path, depth, err)
+				}
+				if !known[f.number] {
+					known[f.number] = true
+					code = s.coder.appendCode(code[:0], f.number)
+					rec = append(binary.AppendUvarint(rec, uint64(len(code))), code...)
+				}
 			}
-			rec = binary.AppendUvarint(rec, uint64(len(out)))
-			rec = append(rec, out...)
+			rec = append(binary.AppendUvarint(rec, uint64(len(bucket))), bucket...)
 			if len(rec) < recordBytes {
 				return nil
 			}
-			err = emit(rec)
-			rec = rec[:0]
-			return err
+			return hand()
 		})
 		if err != nil {
 			return nil, err
 		}
 	}
 	if len(rec) > 0 {
-		if err := emit(rec); err != nil {
+		if err := hand(); err != nil {
 			return nil, err
 		}
 	}
@@ -551,6 +600,9 @@ func (s *Store) Checkpoint(emit func(rec []byte) error) (committed func() error,
 func (s *Store) Restore(rec []byte) error {
 	sc := s.borrow()
 	defer s.giveBack(sc)
+	known := codesOfRecord{}
+	c := s.coder
+	c.codes = known
 	var es []entry
 	for rest := rec; len(rest) > 0; {
 		at := len(rec) - len(rest)
@@ -562,12 +614,15 @@ func (s *Store) Restore(rec []byte) error {
 			return fail(fmt.Errorf("%w: length of a bucket", errDamaged))
 		}
 		bucket := rest[w : w+int(n)]
-		if n > 0 && bucket[0] == kindInMemory {
-			return fail(fmt.Errorf("%w: a bucket without its head", errDamaged))
-		}
 		rest = rest[w+int(n):]
 		var err error
-		if sc.raw, _, err = s.coder.decode(sc.raw[:0], bucket, maxRaw); err != nil {
+		if n > 0 && bucket[0] == kindCode {
+			if err = c.addCode(known, bucket); err != nil {
+				return fail(err)
+			}
+			continue
+		}
+		if sc.raw, _, err = c.decode(sc.raw[:0], bucket, maxRaw); err != nil {
 			return fail(err)
 		}
 		es = es[:0]

@@ -115,7 +115,7 @@ func TestAllocations(t *testing.T) {
 		{"zstd", 0, 0},
 		{"deflate", 0, 0},
 		{"zlib", 0, 0},
-		{"zip", 25, 25},
+		{"zip", 25, 28}, // with the race detector, which has pools lose some
 	} {
 		t.Run(tt.codec, func(t *testing.T) {
 			c, err := codec.New(tt.codec, 0)

@@ -95,8 +95,14 @@ func codeLengths(counts []uint32, limit uint8) []uint8 {
 	}
 }
 
-// symbolCode is how a symbol is written: its code, first bit lowest, and above bit 16 its length.
+// symbolCode is how a symbol is written: its bits, the first one lowest, and above bit 24 how many they are.
 type symbolCode uint32
+
+func newSymbolCode(bits uint32, n uint) symbolCode { return symbolCode(bits) | symbolCode(n)<<24 }
+
+func (s symbolCode) bits() uint32 { return uint32(s & (1<<24 - 1)) }
+
+func (s symbolCode) len() uint { return uint(s >> 24) }
 
 // canonical returns the codes of these lengths.
 func canonical(lens []uint8) []symbolCode {
@@ -111,7 +117,7 @@ func canonical(lens []uint8) []symbolCode {
 	codes := make([]symbolCode, len(lens))
 	for symbol, n := range lens {
 		if n > 0 {
-			codes[symbol] = symbolCode(bits.Reverse16(uint16(next[n]))>>(16-n)) | symbolCode(n)<<16
+			codes[symbol] = newSymbolCode(uint32(bits.Reverse16(uint16(next[n]))>>(16-n)), uint(n))
 			next[n]++
 		}
 	}
@@ -170,7 +176,7 @@ func blockHeader(literals, distances []uint8) []byte {
 	}
 	for _, r := range runs {
 		c := codes[r&0xff]
-		w.put(uint64(c&0xffff), uint(c>>16))
+		w.put(uint64(c.bits()), c.len())
 		switch r & 0xff {
 		case 16:
 			w.put(uint64(r>>8), 2)
@@ -205,5 +211,5 @@ func distanceSymbol(distance int) (symbol int, extra uint64, n uint) {
 	return int(2*(n+1) + x>>n&1), uint64(x & (1<<n - 1)), n
 }
 
-// load32 is the four bytes at b[i:].
-func load32(b []byte, i int) uint32 { return binary.LittleEndian.Uint32(b[i:]) }
+// load64 is the eight bytes at b[i:].
+func load64(b []byte, i int) uint64 { return binary.LittleEndian.Uint64(b[i:]) }

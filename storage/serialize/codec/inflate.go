@@ -11,9 +11,7 @@ import (
 // window of 32 KiB and copy out of that, which for the few KiB of a bucket takes longer than the decoding itself. Not safe
 // for concurrent use.
 type inflater struct {
-	in   []byte // not yet in acc
-	acc  uint64 // the next bits, the first one lowest; above n they are zero or those that come next anyway
-	n    uint   // bits that acc holds
+	bitReader
 	lens [maxLiterals + maxDistances]uint8
 
 	// A table is indexed with the next rootBits bits and says what code they begin with. A longer code is looked up a second
@@ -24,6 +22,13 @@ type inflater struct {
 	// Those of the blocks that bring none of their own, of which every stream has one, if only an empty one at its end.
 	fixedLiterals  [1 << literalRoot]code
 	fixedDistances [1 << distanceRoot]code
+}
+
+// bitReader takes bits from bytes.
+type bitReader struct {
+	in  []byte // not yet in acc
+	acc uint64 // the next bits, the first one lowest; above n they are zero or those that come next anyway
+	n   uint   // bits that acc holds
 }
 
 const (
@@ -91,7 +96,7 @@ func (f *inflater) inflate(dst, src []byte, size int) (out, rest []byte, err err
 	start := len(dst)
 	dst = slices.Grow(dst, size)
 	out = dst[start : start : start+size]
-	f.in, f.acc, f.n = src, 0, 0
+	f.bitReader = bitReader{in: src}
 	defer func() { f.in = nil }() // do not keep the caller's bytes alive
 	for last := false; !last; {
 		f.refill()
@@ -107,10 +112,10 @@ func (f *inflater) inflate(dst, src []byte, size int) (out, rest []byte, err err
 			if f.fixedLiterals[0] == 0 {
 				f.makeFixed()
 			}
-			out, err = f.compressed(out, f.fixedLiterals[:], f.fixedDistances[:])
+			out, err = f.compressed(out, nil, f.fixedLiterals[:], f.fixedDistances[:], size+1)
 		case 2:
 			if err = f.dynamic(); err == nil {
-				out, err = f.compressed(out, f.literals[:], f.distances[:])
+				out, err = f.compressed(out, nil, f.literals[:], f.distances[:], size+1)
 			}
 		default:
 			err = errBlock
@@ -142,7 +147,7 @@ const (
 )
 
 // refill makes acc hold at least 56 bits, or all that there are.
-func (f *inflater) refill() {
+func (f *bitReader) refill() {
 	if len(f.in) >= 8 {
 		f.acc |= binary.LittleEndian.Uint64(f.in) << f.n
 		f.in = f.in[(63-f.n)/8:]
@@ -157,7 +162,7 @@ func (f *inflater) refill() {
 }
 
 // take returns the next n bits.
-func (f *inflater) take(n uint) (v uint, ok bool) {
+func (f *bitReader) take(n uint) (v uint, ok bool) {
 	if n > f.n {
 		return 0, false
 	}
@@ -166,6 +171,9 @@ func (f *inflater) take(n uint) (v uint, ok bool) {
 	f.n -= n
 	return v, true
 }
+
+// atEnd says whether there is nothing left but bits of the last byte, all zero.
+func (f *bitReader) atEnd() bool { return len(f.in) == 0 && f.n < 8 && f.acc&(1<<f.n-1) == 0 }
 
 // stored copies a block that is not compressed.
 func (f *inflater) stored(out []byte) ([]byte, error) {
@@ -346,12 +354,17 @@ func makeTable(table []code, root uint, lens []uint8, meaning func(symbol int) c
 	return nil
 }
 
-// compressed decodes a block with its tables.
-func (f *inflater) compressed(out []byte, literals, distances []code) ([]byte, error) {
+// wordPad is how many bytes behind a dictionary may be read, because words are copied, and two of them at first.
+const wordPad = 16
+
+// compressed decodes a block with its tables, but not further than it takes to have stop bytes. The bytes of out and before
+// them those of dictionary, which has wordPad bytes behind it, may be repeated.
+func (f *bitReader) compressed(out, dictionary []byte, literals, distances []code, stop int) ([]byte, error) {
 	// All of it in variables: this is where the time goes.
 	acc, n, in := f.acc, f.n, f.in
 	buf, at := out[:cap(out)], len(out)
-	for {
+	root, distanceRoots := (*[1 << literalRoot]code)(literals), (*[1 << distanceRoot]code)(distances)
+	for at < stop {
 		// As refill. It is good for six literals of the first table, or for a length with its distance, which are 48 bits.
 		if len(in) >= 8 {
 			acc |= binary.LittleEndian.Uint64(in) << (n & 63)
@@ -364,16 +377,47 @@ func (f *inflater) compressed(out []byte, literals, distances []code) ([]byte, e
 				n += 8
 			}
 		}
-		c := literals[acc&(1<<literalRoot-1)]
-		for c&kindMask == isLiteral && n >= literalRoot && at < len(buf) {
+		c := root[acc&(1<<literalRoot-1)]
+		if c&kindMask == isLiteral && n >= 5*literalRoot && len(buf)-at >= 5 {
+			// One after the other, so that the processor learns about each how often it is the last.
+			five := (*[5]byte)(buf[at:])
+			five[0] = byte(c >> 16)
+			at++
 			acc >>= c & 15
 			n -= uint(c & 15)
-			buf[at] = byte(c >> 16)
-			at++
-			c = literals[acc&(1<<literalRoot-1)]
-		}
-		if n < 48 && len(in) > 0 {
-			continue
+			if c = root[acc&(1<<literalRoot-1)]; c&kindMask == isLiteral {
+				five[1] = byte(c >> 16)
+				at++
+				acc >>= c & 15
+				n -= uint(c & 15)
+				if c = root[acc&(1<<literalRoot-1)]; c&kindMask == isLiteral {
+					five[2] = byte(c >> 16)
+					at++
+					acc >>= c & 15
+					n -= uint(c & 15)
+					if c = root[acc&(1<<literalRoot-1)]; c&kindMask == isLiteral {
+						five[3] = byte(c >> 16)
+						at++
+						acc >>= c & 15
+						n -= uint(c & 15)
+						if c = root[acc&(1<<literalRoot-1)]; c&kindMask == isLiteral {
+							five[4] = byte(c >> 16)
+							at++
+							acc >>= c & 15
+							n -= uint(c & 15)
+							continue
+						}
+					}
+				}
+			}
+			if n < 48 {
+				if len(in) < 8 {
+					continue
+				}
+				acc |= binary.LittleEndian.Uint64(in) << (n & 63)
+				in = in[(63-n)/8:]
+				n |= 56
+			}
 		}
 		if c&kindMask == isOther && c>>16 != 0 {
 			c = second(literals, c, acc)
@@ -383,25 +427,25 @@ func (f *inflater) compressed(out []byte, literals, distances []code) ([]byte, e
 			return out, errTruncated
 		}
 		acc >>= c & 15
-		switch c & kindMask {
-		case isLiteral:
-			if at == len(buf) {
+		if c&kindMask != isBase {
+			switch {
+			case c == 0:
+				return out, errCode
+			case c&kindMask == isOther:
+				f.acc, f.n, f.in = acc, left, in
+				return buf[:at], nil
+			case at == len(buf):
 				return out, errTooLong
 			}
 			buf[at] = byte(length)
 			at++
 			n = left
 			continue
-		case isOther:
-			f.acc, f.n, f.in = acc, left, in
-			return buf[:at], nil
-		case 0:
-			return out, errCode
 		}
 		length += int(acc & (1<<(c>>4&15) - 1))
 		acc >>= c >> 4 & 15
 
-		c = distances[acc&(1<<distanceRoot-1)]
+		c = distanceRoots[acc&(1<<distanceRoot-1)]
 		if c&kindMask == isOther {
 			c = second(distances, c, acc)
 		}
@@ -417,23 +461,37 @@ func (f *inflater) compressed(out []byte, literals, distances []code) ([]byte, e
 		distance := int(c>>16) + int(acc&(1<<(c>>4&15)-1))
 		acc >>= c >> 4 & 15
 		from, end := at-distance, at+length
-		if from < 0 {
-			return out, errDistance
-		}
 		if end > len(buf) {
 			return out, errTooLong
 		}
-		if distance >= 8 && end+8 <= len(buf) {
-			for ; at < end; at, from = at+8, from+8 { // beyond the end, where the next ones will be
-				binary.LittleEndian.PutUint64(buf[at:], binary.LittleEndian.Uint64(buf[from:]))
+		words, roomy := buf, end+wordPad <= len(buf)
+		if from < 0 {
+			from += len(dictionary)
+			if from < 0 {
+				return out, errDistance
 			}
-			at = end
+			if from+length > len(dictionary) || !roomy {
+				at += copy(buf[at:end], dictionary[from:])
+				from = 0
+			} else {
+				words, distance = dictionary[:len(dictionary)+wordPad], 8 // as good as any: what is read is not what is written
+			}
+		}
+		if !roomy || distance < 8 {
+			for ; at < end; at, from = at+1, from+1 {
+				buf[at] = buf[from]
+			}
 			continue
 		}
-		for ; at < end; at, from = at+1, from+1 {
-			buf[at] = buf[from]
+		// Beyond the end, where the next ones will be.
+		binary.LittleEndian.PutUint64(buf[at:], binary.LittleEndian.Uint64(words[from:]))
+		binary.LittleEndian.PutUint64(buf[at+8:], binary.LittleEndian.Uint64(words[from+8:]))
+		for at, from = at+16, from+16; at < end; at, from = at+8, from+8 {
+			binary.LittleEndian.PutUint64(buf[at:], binary.LittleEndian.Uint64(words[from:]))
 		}
+		at = end
 	}
+	return buf[:at], nil
 }
 
 // second follows a reference to the code that the bits of acc begin with.

@@ -10,41 +10,38 @@ import (
 	"sync/atomic"
 )
 
-// MaxPieces is the largest number of bytes that the first piece and any other have together.
-const MaxPieces = 1<<16 - 2
+// MaxPiece is the largest number of bytes of a piece: with a dictionary before it, 16 bits say where in it something is.
+const MaxPiece = 1<<16 - 2 - maxDictionary
 
 const (
 	maxMatch    = 258
 	maxDistance = 1 << 15
 	hashBits    = 11
-	hashBytes   = 4 // and so the shortest match
-	skipAfter   = 64
+	hashBytes   = 5 // and so the shortest match
+	hashUnused  = 64 - 8*hashBytes
+	skipAfter   = 16
 )
 
-// Pieces is DEFLATE for pieces of data that are alike and that are read and replaced one at a time. A stream of them is
+// Pieces is DEFLATE for pieces of data that are alike, and that are read and replaced one at a time. What they have in common
+// is in a [Code], made once for many of them:
 //
-//	+-------+---------+---------+-----+
-//	| head  | piece 0 | piece 1 | ... |
-//	+-------+---------+---------+-----+
+//	+-------------------+------------+-------------------------------------------------------+
+//	| dictionary length | dictionary | header of a final block with dynamic codes (RFC 1951, |
+//	| uvarint           |            | 3.2.7), zero bits up to a whole byte                  |
+//	+-------------------+------------+-------------------------------------------------------+
 //
-//	head   the header of a block with dynamic codes (RFC 1951, 3.2.7), zero bits up to a whole byte
-//	piece  codes, the last of which is the end of the block, zero bits up to a whole byte
+// A piece is codes, the last of which is the end of the block, and zero bits up to a whole byte. The header and any piece, the
+// zero bits between them left out, are a DEFLATE stream, which has the dictionary as its preset dictionary.
 //
-// Head and any piece, the zero bits between them left out, are a DEFLATE stream, which has the bytes of piece 0 as its
-// preset dictionary if it is another one. So one piece costs the work of two, whatever number there is.
-//
-// One head does for many streams when the data are alike. Pieces learns from what it encodes, and uses a code until another
-// would be better by a fiftieth; it numbers those that it has used, so that streams which stay in memory need not have a
-// head each. Neither a code nor its tables are made anew while encoding and decoding. Safe for concurrent use.
+// Pieces learns from what it encodes, and uses a code until another would be clearly better. Codes that it has used are
+// numbered and kept, so pieces which stay in memory need only a number. Safe for concurrent use.
 type Pieces struct {
 	codes   atomic.Pointer[codes]
 	parsed  atomic.Pointer[Code] // the last one that is not among them
 	writers sync.Pool            // of *pieceWriter
-	readers sync.Pool            // of *inflater
-
-	encoded atomic.Uint64 // streams
-	mu      sync.Mutex    // held to change codes and seen
-	seen    symbolCounts
+	encoded atomic.Uint64        // pieces
+	mu      sync.Mutex           // held to change codes and samples
+	samples [][]byte
 }
 
 // codes are those that were used, by their numbers.
@@ -53,41 +50,44 @@ type codes struct {
 	number int // of the one in use
 }
 
-// Code is a head and what is made of it. It does not change.
+// Code is what many pieces have in common. It does not change.
 type Code struct {
-	head      []byte
-	literals  []symbolCode // to encode, as the next
-	distances []symbolCode
-	tables    inflater
+	text       []byte // all of it
+	dictionary []byte // with wordPad bytes behind it
+
+	// To encode.
+	literals  [endOfBlock + 1]symbolCode
+	lengths   [maxMatch + 1]symbolCode // with the extra bits
+	distances [distanceSymbols]symbolCode
+	known     positions // of the dictionary
+
+	// To decode, as in inflater.
+	literalTable, distanceTable []code
 }
 
-// Head returns the head, which must not be changed.
-func (c *Code) Head() []byte { return c.head }
+// Text returns the code as bytes, which must not be changed.
+func (c *Code) Text() []byte { return c.text }
 
-type symbolCounts struct {
-	literals  [literalSymbols]uint32
-	distances [distanceSymbols]uint32
-}
+// positions says where some bytes with a hash were last; 0 if nowhere, which is as good a guess as any.
+type positions [1 << hashBits]uint16
 
-// pieceWriter finds what repeats itself. A table says where four bytes with a hash were last, plus one.
+// pieceWriter finds what repeats itself.
 type pieceWriter struct {
-	first, table [1 << hashBits]uint16
-	window       []byte // the first piece and another
-	tokens       []token
-	ends         []int // of the pieces in tokens
+	code   *Code
+	window []byte // its dictionary and a piece
+
+	table     positions
+	sequences []sequence
 }
 
-// token is a literal, or a length above bit 16 with a distance less one below it.
-type token uint32
-
-const isMatch token = 1 << 31
+// sequence is so many literals and then a match; the last one of a piece is without.
+type sequence struct{ literals, length, distance uint16 }
 
 // NewPieces returns an encoder that has learned nothing yet.
 func NewPieces() *Pieces {
 	p := &Pieces{}
 	p.codes.Store(&codes{})
 	p.writers.New = func() any { return new(pieceWriter) }
-	p.readers.New = func() any { return new(inflater) }
 	return p
 }
 
@@ -99,81 +99,30 @@ func (p *Pieces) Code(number int) *Code {
 	return nil
 }
 
-// Parse returns the code that a head says, wherever it comes from.
-func (p *Pieces) Parse(head []byte) (*Code, error) {
-	if c := p.parsed.Load(); c != nil && bytes.Equal(c.head, head) {
+// Parse returns the code of a text, wherever that comes from. It is for decoding alone.
+func (p *Pieces) Parse(text []byte) (*Code, error) {
+	if c := p.parsed.Load(); c != nil && bytes.Equal(c.text, text) {
 		return c, nil
 	}
-	c := &Code{head: bytes.Clone(head)}
-	if err := c.tables.open(c.head); err != nil {
-		return nil, fmt.Errorf("%w: head of pieces: %w", ErrCorrupt, err)
+	n, w := binary.Uvarint(text)
+	if w <= 0 || n > maxDictionary || n > uint64(len(text)-w) {
+		return nil, fmt.Errorf("%w: dictionary of a code", ErrCorrupt)
+	}
+	c := &Code{text: bytes.Clone(text), dictionary: padded(text[w : w+int(n)])}
+	if err := c.open(text[w+int(n):]); err != nil {
+		return nil, fmt.Errorf("%w: header of a code: %w", ErrCorrupt, err)
 	}
 	p.parsed.Store(c)
 	return c, nil
 }
 
-// Encode appends the pieces of raw, which end at ends, to dst, and their lengths to lens. It returns the number of their code.
-func (p *Pieces) Encode(dst []byte, lens []int, raw []byte, ends []int) (out []byte, outLens []int, number int) {
-	w := p.writers.Get().(*pieceWriter)
-	defer p.writers.Put(w)
-	w.tokens, w.ends = w.tokens[:0], w.ends[:0]
-	clear(w.first[:])
-	from := 0
-	for i, end := range ends {
-		w.find(raw[:ends[0]], raw[from:end], i == 0)
-		w.ends = append(w.ends, len(w.tokens))
-		from = end
-	}
-	c := p.learn(w)
-	code := c.all[c.number]
-	from = 0
-	for _, end := range w.ends {
-		before := len(dst)
-		dst = code.write(dst, w.tokens[from:end])
-		lens = append(lens, len(dst)-before)
-		from = end
-	}
-	return dst, lens, c.number
+func padded(dictionary []byte) []byte {
+	return append(make([]byte, 0, len(dictionary)+wordPad), dictionary...)
 }
 
-// EncodeOne appends one piece that is not the first to dst, if the code of that number is still in use.
-func (p *Pieces) EncodeOne(dst []byte, number int, first, raw []byte) (out []byte, ok bool) {
-	c := p.codes.Load()
-	if number != c.number || number >= len(c.all) {
-		return dst, false
-	}
-	w := p.writers.Get().(*pieceWriter)
-	defer p.writers.Put(w)
-	w.tokens = w.tokens[:0]
-	clear(w.first[:])
-	w.remember(first)
-	w.find(first, raw, false)
-	return c.all[number].write(dst, w.tokens), true
-}
-
-// Decode appends the bytes of a piece, of which there are at most most, to dst. Those of the first piece are dst[first:];
-// none for the first piece itself.
-func (p *Pieces) Decode(dst []byte, first int, code *Code, piece []byte, most int) ([]byte, error) {
-	f := p.readers.Get().(*inflater)
-	defer p.readers.Put(f)
-	n := len(dst)
-	dst = slices.Grow(dst, most)
-	f.in, f.acc, f.n = piece, 0, 0
-	out, err := f.compressed(dst[first:n:n+most], code.tables.literals[:], code.tables.distances[:])
-	if err == nil && !f.atEnd() {
-		err = errPadding
-	}
-	f.in = nil // do not keep the caller's bytes alive
-	if err != nil {
-		return dst[:n], fmt.Errorf("%w: piece: %w", ErrCorrupt, err)
-	}
-	return dst[:first+len(out)], nil
-}
-
-// open reads a head.
-func (f *inflater) open(head []byte) error {
-	f.in, f.acc, f.n = head, 0, 0
-	defer func() { f.in = nil }()
+// open makes the tables of a header.
+func (c *Code) open(header []byte) error {
+	f := inflater{bitReader: bitReader{in: header}}
 	f.refill()
 	if kind, ok := f.take(3); !ok || kind != dynamicFinal {
 		return errBlock
@@ -184,211 +133,207 @@ func (f *inflater) open(head []byte) error {
 	if !f.atEnd() {
 		return errPadding
 	}
+	c.literalTable, c.distanceTable = used(f.literals[:], literalRoot), used(f.distances[:], distanceRoot)
 	return nil
 }
 
-// atEnd says whether there is nothing left but bits of the last byte, all zero.
-func (f *inflater) atEnd() bool { return len(f.in) == 0 && f.n < 8 && f.acc&(1<<f.n-1) == 0 }
+// used returns a copy of what of a table is reached.
+func used(table []code, root uint) []code {
+	end := 1 << root
+	for _, c := range table[:end] {
+		if c&kindMask == isOther && c>>16 != 0 {
+			end = max(end, int(c>>16)+1<<(c>>4&15))
+		}
+	}
+	return slices.Clone(table[:end])
+}
 
-func hashOf(v uint32) uint32 { return v * 0x9e3779b1 >> (32 - hashBits) }
+// frontRoom is more than what is decoded between two looks at how much there is: five literals and a match.
+const frontRoom = 5 + maxMatch + wordPad
 
-// remember makes the first piece known.
-func (w *pieceWriter) remember(first []byte) {
-	for i := 0; i+hashBytes <= len(first); i++ {
-		w.first[hashOf(load32(first, i))] = uint16(i + 1)
+// Encode appends the pieces of raw, which end at ends, to dst, and their lengths to lens. It returns the number of their code.
+func (p *Pieces) Encode(dst []byte, lens []int, raw []byte, ends []int) (out []byte, outLens []int, number int) {
+	from := 0
+	for _, end := range ends {
+		p.learn(raw[from:end])
+		from = end
+	}
+	w := p.writers.Get().(*pieceWriter)
+	defer p.writers.Put(w)
+	codes := p.codes.Load()
+	from = 0
+	for _, end := range ends {
+		before := len(dst)
+		dst = w.encode(dst, codes.all[codes.number], raw[from:end])
+		lens = append(lens, len(dst)-before)
+		from = end
+	}
+	return dst, lens, codes.number
+}
+
+// EncodeOne appends one piece to dst, if the code of that number is still in use.
+func (p *Pieces) EncodeOne(dst []byte, number int, raw []byte) (out []byte, ok bool) {
+	p.learn(raw)
+	c := p.codes.Load()
+	if number != c.number {
+		return dst, false
+	}
+	w := p.writers.Get().(*pieceWriter)
+	defer p.writers.Put(w)
+	return w.encode(dst, c.all[number], raw), true
+}
+
+// Decode appends the bytes of a piece, of which there are at most most, to dst.
+func (c *Code) Decode(dst, piece []byte, most int) ([]byte, error) {
+	n := len(dst)
+	dst = slices.Grow(dst, most)
+	f := bitReader{in: piece}
+	out, err := f.compressed(dst[n:n:n+most], c.dictionary, c.literalTable, c.distanceTable, most+1)
+	if err == nil && !f.atEnd() {
+		err = errPadding
+	}
+	if err != nil {
+		return dst[:n], fmt.Errorf("%w: piece: %w", ErrCorrupt, err)
+	}
+	return dst[:n+len(out)], nil
+}
+
+// DecodeFront appends the front of what Decode does: least bytes and perhaps some more, or all if there are fewer.
+func (c *Code) DecodeFront(dst, piece []byte, least, most int) ([]byte, error) {
+	n := len(dst)
+	room := min(least+frontRoom, most)
+	dst = slices.Grow(dst, room)
+	f := bitReader{in: piece}
+	out, err := f.compressed(dst[n:n:n+room], c.dictionary, c.literalTable, c.distanceTable, least)
+	if err != nil {
+		return dst[:n], fmt.Errorf("%w: front of a piece: %w", ErrCorrupt, err)
+	}
+	return dst[:n+len(out)], nil
+}
+
+// hashOf is of the first hashBytes of a word.
+func hashOf(word uint64) uint64 { return word << hashUnused * 0x9e3779b185ebca87 >> (64 - hashBits) }
+
+// remember makes a dictionary known.
+func (t *positions) remember(dictionary []byte) {
+	for i := 0; i+8 <= len(dictionary); i++ {
+		t[hashOf(load64(dictionary, i))] = uint16(i)
 	}
 }
 
-// find appends the tokens of a piece.
-func (w *pieceWriter) find(first, piece []byte, isFirst bool) {
-	w.table = w.first
-	window, at := piece, 0
-	if !isFirst {
-		w.window = append(append(w.window[:0], first...), piece...)
-		window, at = w.window, len(first)
+// encode appends a piece.
+func (w *pieceWriter) encode(dst []byte, c *Code, piece []byte) []byte {
+	w.find(c, piece)
+	return c.write(dst, piece, w.sequences)
+}
+
+// find finds the sequences of a piece.
+func (w *pieceWriter) find(c *Code, piece []byte) {
+	if w.code != c {
+		w.code, w.window = c, append(w.window[:0], c.dictionary...)
 	}
-	tokens := w.tokens
-	quiet := at // since when nothing has repeated itself
-	for at+hashBytes <= len(window) {
-		v := load32(window, at)
-		known := &w.table[hashOf(v)]
-		from := int(*known) - 1
-		*known = uint16(at + 1)
-		if from < 0 || at-from > maxDistance || load32(window, from) != v {
+	at := len(c.dictionary)
+	w.window = append(w.window[:at], piece...)
+	w.table = c.known
+	window, sequences := w.window, w.sequences[:0]
+	quiet := at // since when nothing has repeated itself: what is literals
+	for at+8 <= len(window) {
+		word := load64(window, at)
+		known := &w.table[hashOf(word)]
+		from := int(*known)
+		*known = uint16(at)
+		differ := load64(window, from) ^ word
+		if differ<<hashUnused != 0 || uint(at-from-1) >= maxDistance {
 			// The longer nothing repeats itself, the fewer places are looked at.
-			for next := at + 1 + (at-quiet)/skipAfter; at < next && at < len(window); at++ {
-				tokens = append(tokens, token(window[at]))
-			}
+			at += 1 + (at-quiet)/skipAfter
 			continue
 		}
-		for last := max(quiet, at-(maxMatch-hashBytes)); at > last && from > 0 && window[at-1] == window[from-1]; {
-			at, from, tokens = at-1, from-1, tokens[:len(tokens)-1]
+		end := at + 8
+		for differ == 0 && end+8 <= len(window) {
+			differ = load64(window, end) ^ load64(window, end-at+from)
+			end += 8
 		}
-		most := min(maxMatch, len(window)-at)
-		n := hashBytes
-		for ; n+8 <= most; n += 8 {
-			if x := binary.LittleEndian.Uint64(window[at+n:]) ^ binary.LittleEndian.Uint64(window[from+n:]); x != 0 {
-				n += bits.TrailingZeros64(x) / 8
-				most = n
-				break
+		if differ != 0 {
+			end += bits.TrailingZeros64(differ)/8 - 8
+		} else {
+			for end < len(window) && window[end] == window[end-at+from] {
+				end++
 			}
 		}
-		for n < most && window[at+n] == window[from+n] {
-			n++
+		for at > quiet && from > 0 && window[at-1] == window[from-1] {
+			at, from = at-1, from-1
 		}
-		tokens = append(tokens, isMatch|token(n)<<16|token(at-from-1))
-		at += n
-		quiet = at
-		if at+hashBytes <= len(window)+1 {
-			w.table[hashOf(load32(window, at-1))] = uint16(at)
+		literals, distance, n := uint16(at-quiet), uint16(at-from), end-at
+		for n > maxMatch {
+			m := min(maxMatch, n-minMatch) // so that what is left is not too short
+			sequences = append(sequences, sequence{literals, uint16(m), distance})
+			literals, n = 0, n-m
+		}
+		sequences = append(sequences, sequence{literals, uint16(n), distance})
+		at, quiet = end, end
+		if at+8 <= len(window)+1 {
+			w.table[hashOf(load64(window, at-1))] = uint16(at - 1)
 		}
 	}
-	for ; at < len(window); at++ {
-		tokens = append(tokens, token(window[at]))
-	}
-	w.tokens = tokens
-	if isFirst {
-		w.remember(first)
-	}
+	w.sequences = append(sequences, sequence{literals: uint16(len(window) - quiet)})
 }
 
-// write appends a piece.
-func (c *Code) write(dst []byte, tokens []token) []byte {
-	literals, distances := (*[literalSymbols]symbolCode)(c.literals), (*[distanceSymbols]symbolCode)(c.distances)
-	// No token takes more than 15+5+15+13 bits, which are 6 bytes.
-	dst = slices.Grow(dst, 6*len(tokens)+16)
+// write appends the codes of a piece.
+func (c *Code) write(dst, piece []byte, sequences []sequence) []byte {
+	// No literal takes more than 12 bits, and no match, of at least 3 bytes, more than 12+5+12+13.
+	dst = slices.Grow(dst, 2*len(piece)+16)
 	out, at := dst[:cap(dst)], len(dst)
 	var acc uint64
 	var n uint
-	for _, t := range tokens {
-		if t&isMatch == 0 {
-			s := literals[t&0xff]
-			acc |= uint64(s&0xffff) << (n & 63)
-			n += uint(s >> 16)
-		} else {
-			symbol, extra, bits := lengthSymbol(int(t >> 16 & 0x1ff))
-			s := literals[symbol]
-			acc |= uint64(s&0xffff) << (n & 63)
-			n += uint(s >> 16)
-			acc |= extra << (n & 63)
-			n += bits
-			symbol, extra, bits = distanceSymbol(int(t&0x7fff) + 1)
-			s = distances[symbol]
-			acc |= uint64(s&0xffff) << (n & 63)
-			n += uint(s >> 16)
-			acc |= extra << (n & 63)
-			n += bits
-		}
-		if n >= 16 { // and with what comes next at most 15+48
-			binary.LittleEndian.PutUint64(out[at:], acc)
+	for _, s := range sequences {
+		run := piece[:s.literals]
+		piece = piece[int(s.literals)+int(s.length):]
+		for len(run) >= 4 {
+			a, b := c.literals[run[0]], c.literals[run[1]]
+			acc |= uint64(a.bits()) << (n & 63)
+			n += a.len()
+			acc |= uint64(b.bits()) << (n & 63)
+			n += b.len()
+			a, b = c.literals[run[2]], c.literals[run[3]]
+			acc |= uint64(a.bits()) << (n & 63)
+			n += a.len()
+			acc |= uint64(b.bits()) << (n & 63)
+			n += b.len()
+			binary.LittleEndian.PutUint64(out[at:], acc) // of at most 7+4*12 bits
 			at += int(n / 8)
 			acc >>= n &^ 7 & 63
 			n &= 7
+			run = run[4:]
 		}
+		for _, b := range run { // at most 7+3*12 bits
+			a := c.literals[b]
+			acc |= uint64(a.bits()) << (n & 63)
+			n += a.len()
+		}
+		binary.LittleEndian.PutUint64(out[at:], acc)
+		at += int(n / 8)
+		acc >>= n &^ 7 & 63
+		n &= 7
+		if s.length == 0 {
+			break
+		}
+		a := c.lengths[s.length]
+		acc |= uint64(a.bits()) << (n & 63)
+		n += a.len()
+		symbol, extra, bits := distanceSymbol(int(s.distance))
+		a = c.distances[symbol]
+		acc |= uint64(a.bits()) << (n & 63)
+		n += a.len()
+		acc |= extra << (n & 63)
+		n += bits
+		binary.LittleEndian.PutUint64(out[at:], acc)
+		at += int(n / 8)
+		acc >>= n &^ 7 & 63
+		n &= 7
 	}
-	s := literals[endOfBlock]
-	acc |= uint64(s&0xffff) << n
-	n += uint(s >> 16)
+	end := c.literals[endOfBlock]
+	acc |= uint64(end.bits()) << n
+	n += end.len()
 	binary.LittleEndian.PutUint64(out[at:], acc)
 	return out[:at+int(n+7)/8]
-}
-
-const (
-	learnAll   = 64   // streams from all of which is learned
-	learnEvery = 16   // and then from one in so many;
-	judgeEvery = 4096 // one in so many asks for a better code, and before that every one whose number is a power of two
-	seenEnough = 1 << 22
-	maxCodes   = 64 // of about 40 KiB each; with that many, the best of them is used
-)
-
-// learn returns the codes, perhaps with a new one in use, after looking at what is to be written.
-func (p *Pieces) learn(w *pieceWriter) *codes {
-	i := p.encoded.Add(1)
-	c := p.codes.Load()
-	if len(c.all) > 0 && i > learnAll && i%learnEvery != 0 {
-		return c
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for _, t := range w.tokens {
-		if t&isMatch == 0 {
-			p.seen.literals[t]++
-			continue
-		}
-		symbol, _, _ := lengthSymbol(int(t >> 16 & 0x1ff))
-		p.seen.literals[symbol]++
-		symbol, _, _ = distanceSymbol(int(t&0x7fff) + 1)
-		p.seen.distances[symbol]++
-	}
-	p.seen.literals[endOfBlock] += uint32(len(w.ends))
-	c = p.codes.Load()
-	if len(c.all) > 0 && i%judgeEvery != 0 && (i&(i-1) != 0 || i > judgeEvery) {
-		return c
-	}
-	c = p.seen.choose(c)
-	p.codes.Store(c)
-	p.seen.fade()
-	return c
-}
-
-// choose returns c, or with another code in use if that is better for what was seen: one that there is, or a new one.
-func (s *symbolCounts) choose(c *codes) *codes {
-	fresh := s.code()
-	enough := s.bits(fresh) / 49 * 50
-	if len(c.all) > 0 && s.bits(c.all[c.number]) <= enough {
-		return c
-	}
-	best := &codes{all: c.all, number: c.number}
-	for i, code := range c.all {
-		if s.bits(code) < s.bits(c.all[best.number]) {
-			best.number = i
-		}
-	}
-	if len(c.all) == 0 || s.bits(c.all[best.number]) > enough && len(c.all) < maxCodes {
-		best.all, best.number = append(slices.Clone(c.all), fresh), len(c.all)
-	}
-	return best
-}
-
-// code returns the code that is best for what was seen. It has all symbols.
-func (s *symbolCounts) code() *Code {
-	lens := func(counts []uint32) []uint8 {
-		all := make([]uint32, len(counts))
-		for i, n := range counts {
-			all[i] = 8*n + 1
-		}
-		return codeLengths(all, maxCode)
-	}
-	literals, distances := lens(s.literals[:]), lens(s.distances[:])
-	c := &Code{head: blockHeader(literals, distances), literals: canonical(literals), distances: canonical(distances)}
-	_ = c.tables.open(c.head) // its own head: no error
-	return c
-}
-
-// bits returns what was seen takes with a code, but for extra bits, which are the same with any.
-func (s *symbolCounts) bits(c *Code) (sum uint64) {
-	for i, n := range s.literals {
-		sum += uint64(n) * uint64(c.literals[i]>>16)
-	}
-	for i, n := range s.distances {
-		sum += uint64(n) * uint64(c.distances[i]>>16)
-	}
-	return sum
-}
-
-// fade makes what comes count more than what was.
-func (s *symbolCounts) fade() {
-	sum := uint64(0)
-	for _, n := range s.literals {
-		sum += uint64(n)
-	}
-	if sum < seenEnough {
-		return
-	}
-	for i := range s.literals {
-		s.literals[i] /= 2
-	}
-	for i := range s.distances {
-		s.distances[i] /= 2
-	}
 }
