@@ -31,6 +31,7 @@ import (
 
 	"kvmark/storage/descriptors"
 	"kvmark/storage/usage"
+	"kvmark/storage/warm"
 )
 
 // Defaults of [Options].
@@ -210,7 +211,7 @@ func (s *Store) Get(dst, key []byte) ([]byte, bool, error) {
 }
 
 // Warm prepares for Gets and Sets of these keys, which are to come soon.
-func (s *Store) Warm(keys [][]byte) { s.index.warm(keys) }
+func (s *Store) Warm(keys [][]byte) { warm.InTurn(keys, s.index.warm) }
 
 func (s *Store) path(number uint32) string { return s.o.FS.PathJoin(s.dir, fileName(number)) }
 

@@ -2,10 +2,11 @@ package file
 
 import (
 	"hash/maphash"
-	"math/bits"
 	"runtime"
 	"sync"
 	"unsafe"
+
+	"kvmark/storage/warm"
 )
 
 // location is where the record of a key is.
@@ -74,37 +75,19 @@ func (x *index) get(key []byte) (location, bool) {
 	return sh.locations[slot], true
 }
 
-// warmAtOnce is how many keys warm works on at a time. What it keeps of them is
-// on the stack.
-const warmAtOnce = 32
-
-// warm brings what get and set of these keys will read into the processor's
-// cache. Looked up one right behind the other, with no lock between, which would
-// be a barrier, the processor waits for the memory of several at once.
+// warm prepares for get and set of these keys: see package warm.
 func (x *index) warm(keys [][]byte) {
-	for len(keys) > 0 {
-		n := min(len(keys), warmAtOnce)
-		x.warmSome(keys[:n])
-		keys = keys[n:]
-	}
-}
-
-func (x *index) warmSome(keys [][]byte) {
 	var (
-		numbers [warmAtOnce]uint8
-		wanted  [shardCount / 64]uint64
+		numbers [warm.AtOnce]uint64
+		shards  warm.Shards
 		sum     uint32
 	)
 	for i, key := range keys {
-		n := x.number(key)
-		numbers[i] = uint8(n)
-		wanted[n/64] |= 1 << (n % 64)
+		numbers[i] = x.number(key)
+		shards.Add(numbers[i])
 	}
-	// In ascending order, though nobody else holds one lock and waits for another.
-	for w, b := range wanted {
-		for ; b != 0; b &= b - 1 {
-			x.shards[w*64+bits.TrailingZeros64(b)].mu.RLock()
-		}
+	for i := range shards.All() {
+		x.shards[i].mu.RLock()
 	}
 	for i, key := range keys {
 		sh := &x.shards[numbers[i]]
@@ -112,10 +95,8 @@ func (x *index) warmSome(keys [][]byte) {
 			sum += sh.locations[slot].crc
 		}
 	}
-	for w, b := range wanted {
-		for ; b != 0; b &= b - 1 {
-			x.shards[w*64+bits.TrailingZeros64(b)].mu.RUnlock()
-		}
+	for i := range shards.All() {
+		x.shards[i].mu.RUnlock()
 	}
 	runtime.KeepAlive(sum) // so that it is computed
 }

@@ -9,5 +9,5 @@ func NewWithTwins(mask uint64) *Store {
 }
 
 // NewSharded returns a store of another number of shards, a power of two. If it
-// is above shardCount, Warm is not for it.
+// is above warm.MaxShards, Warm is not for it.
 func NewSharded(shards int) *Store { return newStore(shards) }
