@@ -1,6 +1,7 @@
 // Package client is one connection to a kvserver (or any server that speaks RESP), made for load generators: a request
 // is built in a buffer of the connection, sent with one write, and its reply is read in place, so that Set and Get
-// allocate nothing. A connection belongs to one goroutine; only SetDeadline and Close may be called from others.
+// allocate nothing. A connection belongs to one goroutine; only SetDeadline and Close may be called from others. [Wire] is
+// what of that knows no protocol.
 package client
 
 import (

@@ -75,7 +75,7 @@ func checkLog(fs vfs.FS, dir string, checkpoints []uint64, going func() error) (
 	undecoded := map[uint64]unread{} // the first record of a segment that is whole and makes no sense
 	records := map[uint64]int64{}
 	segments, err := wal.Scan(fs, path, func(segment uint64, offset int64, payload []byte) error {
-		if err := entry.Decode(payload, func(entry.Entry) error { return nil }); err != nil {
+		if err := checkEntries(payload); err != nil {
 			if _, second := undecoded[segment]; !second {
 				undecoded[segment] = unread{offset, err, records[segment]}
 			}
@@ -103,6 +103,11 @@ func checkLog(fs vfs.FS, dir string, checkpoints []uint64, going func() error) (
 		segments = slices.Insert(segments, 0, missing)
 	}
 	return segments, err
+}
+
+// checkEntries returns what is wrong with the payload of a record.
+func checkEntries(payload []byte) error {
+	return entry.Decode(payload, func(entry.Entry) error { return nil })
 }
 
 // errLogGone is the damage of a data directory without the log's directory, which is made first.
@@ -142,7 +147,7 @@ func checkCheckpoint(fs vfs.FS, dir string, number uint64, values bool) ([]wal.S
 	r.Records, r.Bytes, err = readCheckpoint(fs, r.Path, func(kind byte, payload []byte) error {
 		switch {
 		case kind == frameEnds:
-			return entry.Decode(payload, func(entry.Entry) error { return nil })
+			return checkEntries(payload)
 		case kind == frameStore && values:
 			var err error
 			kept, err = salvager.Record(kept[:0], payload, func(_ []byte, err error) { noteDamage(damaged, err) })

@@ -54,7 +54,7 @@ type stripe struct {
 //	log.Commit(p) ... reply               log.Commit(p) ... reply
 type db struct {
 	store   storage.Store
-	warmer  warmer // the store, if it is one
+	warmer  storage.Warmer // the store; nil if it is none
 	log     *wal.Log
 	seed    maphash.Seed
 	stripes []stripe
@@ -67,9 +67,6 @@ type db struct {
 	failMu sync.Mutex
 	failed atomic.Pointer[failure] // nil while all is well
 }
-
-// warmer is a store that reads memory faster if it knows beforehand what it will be asked for.
-type warmer interface{ Warm(keys [][]byte) }
 
 // failure is the state after the first error that a write met in the log or in the store. It is final until a restart:
 // what the error left behind is known to be good only after a replay.
@@ -87,7 +84,7 @@ var errLost = errors.New("the newest value of this key did not reach the log")
 func newDB(store storage.Store) *db {
 	d := &db{store: store, seed: maphash.MakeSeed(), stripes: make([]stripe, stripeCount)}
 	d.now = func() int64 { return time.Now().UnixMilli() }
-	d.warmer, _ = store.(warmer)
+	d.warmer, _ = store.(storage.Warmer)
 	d.applyFn = d.apply
 	return d
 }

@@ -22,7 +22,7 @@ const DefaultIO = Loop
 //
 //	waits until some of them have sent something             one epoll_wait(2)
 //	reads from each what there is                            a read(2) each
-//	runs it all
+//	tells the store what all of that asks for, and runs it
 //	lets the log write the records of all of them            one write(2)
 //	sends each its replies                                   a write(2) each
 //
@@ -84,7 +84,8 @@ const (
 )
 
 const (
-	// readAtOnce bounds what is read from one connection in a turn, and readLeast is room for enough.
+	// readAtOnce bounds what is read from one connection in a turn, and from all of them before it is run: as soon as there is
+	// less room than readLeast for the next one.
 	readAtOnce, readLeast = 64 << 10, 16 << 10
 	// turnLinks bounds how many connections epoll reports at once.
 	turnLinks = 256

@@ -13,7 +13,6 @@ import (
 	"kvmark/storage/file"
 	"kvmark/storage/lsm"
 	"kvmark/wal"
-	"kvmark/wal/entry"
 )
 
 // damagedSuffix is what repair gives to the names of files that it replaces. It deletes nothing.
@@ -342,7 +341,7 @@ func (r *repairer) log() error {
 		return fmt.Errorf("kvserver: repair: %w", err)
 	}
 	reports, err := wal.Scan(r.fs, dir, func(segment uint64, offset int64, payload []byte) error {
-		err := entry.Decode(payload, func(entry.Entry) error { return nil })
+		err := checkEntries(payload)
 		if err != nil && segment >= r.base {
 			return fmt.Errorf("kvserver: repair %s: the record at offset %d is whole and makes no sense: %w; was it written by another version of kvserver? Nothing here can repair it",
 				r.fs.PathJoin(dir, segmentFile(segment)), offset, err)

@@ -146,14 +146,15 @@ func (s *session) run(in []byte) (n int, more bool) {
 	return n, false
 }
 
-// foresee appends to keys what the next commands in in ask for. A pipeline is foreseen in pieces, that what is brought into
+// foresee appends to keys what the next commands in in ask for. A pipeline is foreseen in pieces, so that what is brought into
 // the processor's cache for a command is still there when it runs.
 func (s *session) foresee(keys [][]byte, in []byte) [][]byte {
 	const most = 16
-	if s.ahead = most; s.db.warmer != nil {
-		keys, s.ahead = resp.Keys(keys, in, most)
-		s.ahead = max(s.ahead, 1)
+	n := most
+	if s.db.warmer != nil {
+		keys, n = resp.Keys(keys, in, most)
 	}
+	s.ahead = max(n, 1)
 	return keys
 }
 

@@ -127,6 +127,14 @@ type Store interface {
 	Close() error
 }
 
+// Warmer is a [Store] that reads memory faster if it knows beforehand what it
+// will be asked for: memory, serialize and file are.
+type Warmer interface {
+	// Warm prepares for Gets and Sets of these keys, which are to come soon. It
+	// changes nothing, and keeps no key.
+	Warm(keys [][]byte)
+}
+
 // Open opens what is on disk (file, lsm) or an empty store (memory, serialize).
 func Open(m Mode, o Options) (Store, error) {
 	switch m {

@@ -67,6 +67,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		c.Before = onceEach(c, args[2:])
 	}
 	err := app.RunContext(ctx, args)
+	code := exitFailed
 	var usage usageError
 	var exit exitError
 	var check checkError
@@ -76,14 +77,12 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	case errors.As(err, &exit):
 		return int(exit)
 	case errors.As(err, &check):
-		fmt.Fprintln(stderr, oneLine(err))
-		return check.code
+		code = check.code
 	case errors.As(err, &usage):
-		fmt.Fprintln(stderr, oneLine(err))
-		return exitUsage
+		code = exitUsage
 	}
 	fmt.Fprintln(stderr, oneLine(err))
-	return exitFailed
+	return code
 }
 
 // withCommand makes serve the command of an invocation that names none, and an unknown command an error of ours.

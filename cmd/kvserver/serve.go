@@ -48,7 +48,7 @@ func serveCommand(stdout, stderr io.Writer) *cli.Command {
 			&cli.StringFlag{Name: "addr", Value: "127.0.0.1:7379", Usage: "`HOST:PORT` to listen on; port 0 takes a free one"},
 			&cli.StringFlag{Name: "wal-sync", Value: wal.Interval.String(), Usage: "when a write counts as done: buffered (in memory), os (written), interval (written, synced every --sync-every), always (synced)"},
 			&cli.DurationFlag{Name: "sync-every", Value: time.Second, Usage: "interval: time between syncs"},
-			sizeFlag("segment-bytes", 256<<20, "size of one file of the log, at least 64KiB"),
+			sizeFlag("segment-bytes", 256<<20, "size of one file of the log, at least 4KiB"),
 			sizeFlag("checkpoint-bytes", 256<<20, "size of the log at which a checkpoint is made, once it is also twice the data; 0 = off"),
 			sizeFlag("min-free", 16<<20, "refuse writes while the disk has less free space; 0 = until a write fails, which is final"),
 			&cli.StringFlag{Name: "codec", Value: "deflate", Usage: "serialize: compression of a bucket: deflate, zlib, zip, zstd, s2 or none"},

@@ -1,5 +1,5 @@
 // Package resp reads and writes the Redis serialization protocol, versions 2 and 3, for both ends of a connection:
-// [Parser] reads commands, [ReplyParser] reads replies, and the Append functions write either.
+// [Parser] reads commands, [Keys] looks ahead at them, [ReplyParser] reads replies, and the Append functions write either.
 //
 // Both parsers work on a buffer that the caller owns. They resume where the bytes ended, so n bytes cost O(n) however
 // they arrive, they alias the buffer instead of copying it, and they allocate nothing in steady state. No length that the

@@ -210,7 +210,8 @@ func (s *Store) Get(dst, key []byte) ([]byte, bool, error) {
 	return dst, false, nil
 }
 
-// Warm prepares for Gets and Sets of these keys, which are to come soon.
+// Warm prepares for Gets and Sets of these keys, which are to come soon: see
+// package warm. It reads no file.
 func (s *Store) Warm(keys [][]byte) { warm.InTurn(keys, s.index.warm) }
 
 func (s *Store) path(number uint32) string { return s.o.FS.PathJoin(s.dir, fileName(number)) }

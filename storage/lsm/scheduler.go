@@ -48,7 +48,8 @@ func (s *scheduler) open() {
 	})
 }
 
-// grant begins what waits, as far as there is room. mu is not held while Pebble is called, which takes its own before.
+// grant begins what waits, as far as there is room. It does not hold mu meanwhile: Pebble calls TrySchedule with a lock of its
+// own, which it takes here.
 func (s *scheduler) grant() {
 	for s.take() {
 		if waits, _ := s.db.GetWaitingCompaction(); !waits || !s.db.Schedule(s) {

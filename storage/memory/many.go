@@ -16,8 +16,7 @@ const manyAtOnce = 1024
 //	    read the entries that this found, likewise
 //	    set them, which by now finds everything in the cache
 //
-// A processor goes on to the next lookup while it waits for the memory of the
-// one before, if nothing stands between them: no lock, above all.
+// Package warm says why that is faster.
 func (s *Store) SetAll(keys, values [][]byte) error {
 	for len(keys) > 0 {
 		n := min(len(keys), manyAtOnce)

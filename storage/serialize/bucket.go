@@ -22,7 +22,8 @@ import (
 //
 // It is stored as it is when compressing does not make it shorter. Checkpoints
 // consist of buckets, so the format is part of the disk format and must not
-// change. Kind 6 goes on otherwise after the raw length: see pieces.go.
+// change. Kind 9 goes on otherwise after the raw length: see pieces.go. Kinds 6
+// and 7 were pieces with a dictionary in each bucket, and are not used again.
 const (
 	kindRaw     = 0
 	kindDeflate = 1
@@ -189,7 +190,7 @@ func (c *coder) decode(dst, bucket []byte, maxRaw int) (raw []byte, entries int,
 		return dst, 0, nil
 	}
 	if int(h.kind) >= len(c.others) {
-		return dst, 0, fmt.Errorf("%w: unknown kind %d", errDamaged, h.kind)
+		return dst, 0, fmt.Errorf("%w: unknown kind %d; was it written by another version of kvserver?", errDamaged, h.kind)
 	}
 	out, err := c.others[h.kind].Decode(dst, h.payload, h.raw)
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 	"kvmark/storage/serialize/codec"
 )
 
-// A bucket of kind 6 is for entries that are big enough to be worth finding one of them without the others. Each is a piece
+// A bucket of kind 9 is for entries that are big enough to be worth finding one of them without the others. Each is a piece
 // of its own, compressed with a code that all buckets have in common (see [codec.Pieces]).
 //
 //	+--------+---------+------------+----------------+---------------------+-------+--------+
@@ -40,8 +40,8 @@ import (
 //	| 1 byte | uvarint | fields, 4 LE        |                  |
 //	+--------+---------+---------------------+------------------+
 const (
-	kindPieces = 6
 	kindCode   = 8
+	kindPieces = 9
 
 	indexEntry = 1 + 3 + 2
 	// piecesFrom is the raw size from which a bucket is in pieces. Below it the index is a large part of it, and decoding

@@ -532,7 +532,7 @@ func testConcurrent(t *testing.T, open Open) {
 		})
 	}
 	var readers sync.WaitGroup
-	if s, ok := s.(interface{ Warm(keys [][]byte) }); ok {
+	if s, ok := s.(storage.Warmer); ok {
 		readers.Go(func() { // nothing comes of it, but for locks
 			r := rand.New(rand.NewPCG(1, 4))
 			var ks [][]byte

@@ -4,7 +4,6 @@ import (
 	"context"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"time"
 )
@@ -62,18 +61,4 @@ func kvserverCommand(s *Server, _ int) *exec.Cmd {
 		args = append(args, "--"+flag)
 	}
 	return exec.Command(s.Kvserver, args...)
-}
-
-func redisCommand(s *Server, port int) *exec.Cmd {
-	name, flags := s.split()
-	every := map[string]string{"interval": "everysec", "always": "always"}[s.Sync]
-	args := []string{
-		"--bind", "127.0.0.1", "--port", strconv.Itoa(port), "--dir", s.Dir, "--save", "",
-		"--appendonly", "yes", "--appendfsync", every, "--daemonize", "no",
-	}
-	for _, flag := range flags {
-		option, value, _ := strings.Cut(flag, "=")
-		args = append(args, "--"+option, value)
-	}
-	return exec.Command(name+"-server", args...)
 }

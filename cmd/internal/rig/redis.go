@@ -2,12 +2,27 @@ package rig
 
 import (
 	"context"
+	"os/exec"
 	"strconv"
 	"strings"
 	"time"
 
 	"kvmark/client"
 )
+
+func redisCommand(s *Server, port int) *exec.Cmd {
+	name, flags := s.split()
+	every := map[string]string{"interval": "everysec", "always": "always"}[s.Sync]
+	args := []string{
+		"--bind", "127.0.0.1", "--port", strconv.Itoa(port), "--dir", s.Dir, "--save", "",
+		"--appendonly", "yes", "--appendfsync", every, "--daemonize", "no",
+	}
+	for _, flag := range flags {
+		option, value, _ := strings.Cut(flag, "=")
+		args = append(args, "--"+option, value)
+	}
+	return exec.Command(name+"-server", args...)
+}
 
 // redisConn is a connection to kvserver, redis or valkey.
 type redisConn struct{ *client.Conn }

@@ -9,7 +9,8 @@ import (
 const (
 	literalSymbols  = 286 // literals, the end of the block, lengths
 	distanceSymbols = 30
-	lengthRoot      = 7 // bits of the longest code of a length of a code
+	lengthRoot      = 7  // bits of the longest code of a length of a code
+	repeatLength    = 16 // the length before, 3 to 6 times
 	dynamicFinal    = 1 | 2<<1
 )
 
@@ -124,7 +125,8 @@ func canonical(lens []uint8) []symbolCode {
 	return codes
 }
 
-// blockHeader returns the header of a final block with these codes, in whole bytes.
+// blockHeader returns the header of a final block with these codes, in whole bytes. All symbols have one: there are no runs of
+// zeros.
 func blockHeader(literals, distances []uint8) []byte {
 	// Lengths of codes, and runs of them: a symbol, and above bit 8 its extra bits.
 	var runs []uint16
@@ -135,23 +137,13 @@ func blockHeader(literals, distances []uint8) []byte {
 			n++
 		}
 		i += n
-		symbol := uint16(all[i-1])
-		if symbol == 0 {
-			for ; n >= 3; n -= min(n, 138) {
-				if m := uint16(min(n, 138)); m > 10 {
-					runs = append(runs, 18|(m-11)<<8)
-				} else {
-					runs = append(runs, 17|(m-3)<<8)
-				}
-			}
-		} else {
-			runs = append(runs, symbol)
-			for n--; n >= 3; n -= min(n, 6) {
-				runs = append(runs, 16|uint16(min(n, 6)-3)<<8)
-			}
+		length := uint16(all[i-1])
+		runs = append(runs, length)
+		for n--; n >= 3; n -= min(n, 6) {
+			runs = append(runs, repeatLength|uint16(min(n, 6)-3)<<8)
 		}
 		for ; n > 0; n-- {
-			runs = append(runs, symbol)
+			runs = append(runs, length)
 		}
 	}
 	var counts [len(lengthOrder)]uint32
@@ -177,13 +169,8 @@ func blockHeader(literals, distances []uint8) []byte {
 	for _, r := range runs {
 		c := codes[r&0xff]
 		w.put(uint64(c.bits()), c.len())
-		switch r & 0xff {
-		case 16:
+		if r&0xff == repeatLength {
 			w.put(uint64(r>>8), 2)
-		case 17:
-			w.put(uint64(r>>8), 3)
-		case 18:
-			w.put(uint64(r>>8), 7)
 		}
 	}
 	return w.flush()

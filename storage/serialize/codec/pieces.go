@@ -148,9 +148,6 @@ func used(table []code, root uint) []code {
 	return slices.Clone(table[:end])
 }
 
-// frontRoom is more than what is decoded between two looks at how much there is: five literals and a match.
-const frontRoom = 5 + maxMatch + wordPad
-
 // Encode appends the pieces of raw, which end at ends, to dst, and their lengths to lens. It returns the number of their code.
 func (p *Pieces) Encode(dst []byte, lens []int, raw []byte, ends []int) (out []byte, outLens []int, number int) {
 	from := 0
@@ -197,6 +194,9 @@ func (c *Code) Decode(dst, piece []byte, most int) ([]byte, error) {
 	}
 	return dst[:n+len(out)], nil
 }
+
+// frontRoom is more than what is decoded between two looks at how much there is: five literals and a match.
+const frontRoom = 5 + maxMatch + wordPad
 
 // DecodeFront appends the front of what Decode does: least bytes and perhaps some more, or all if there are fewer.
 func (c *Code) DecodeFront(dst, piece []byte, least, most int) ([]byte, error) {

@@ -381,3 +381,20 @@ func BenchmarkPieces(b *testing.B) {
 		run("decode-front", func(i int) error { _, err := code.DecodeFront(out, encoded[i], 40, 1<<12); return err })
 	}
 }
+
+// BenchmarkJudge is what looking for a better code costs the piece that asks for one, if there is none.
+func BenchmarkJudge(b *testing.B) {
+	p := NewPieces()
+	r := rand.New(rand.NewPCG(1, 2))
+	for range maxSamples {
+		sample := make([]byte, 600)
+		for i := range sample {
+			sample[i] = "0123456789abcdef"[r.IntN(16)]
+		}
+		p.samples = append(p.samples, sample)
+	}
+	c := p.choose(&codes{}, worthLater)
+	for b.Loop() {
+		p.choose(c, worthLater)
+	}
+}
