@@ -96,3 +96,41 @@ func TestDumpOfANewerVersion(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 }
+
+// FORMAT is lost. The checkpoint tells the mode of the directory, and repair does not take it for another.
+func TestTheModeIsThatOfTheCheckpoint(t *testing.T) {
+	for _, mode := range storage.Modes() {
+		t.Run(string(mode), func(t *testing.T) {
+			fs := vfs.NewMem()
+			o := Options{FS: fs, Mode: mode}
+			srv := open(t, o)
+			c := speak(t, srv)
+			for i := range 100 {
+				c.want(fmt.Sprintf("SET key:%d %s", i, strings.Repeat("value", i+1)), ok)
+			}
+			if err := srv.Checkpoint(); err != nil {
+				t.Fatal(err)
+			}
+			c.want("SET more v", ok)
+			shutdown(t, srv)
+			if err := fs.Remove("/data/" + formatName); err != nil {
+				t.Fatal(err)
+			}
+			note := func(path, what string) { t.Logf("%s: %s", path, what) }
+			for _, wrong := range storage.Modes() {
+				if wrong == mode {
+					continue
+				}
+				if err := Repair(fs, "/data", wrong, note); err == nil || !strings.Contains(err.Error(), "not") {
+					t.Fatalf("repaired as mode %s: %v", wrong, err)
+				}
+			}
+			if err := Repair(fs, "/data", "", note); err != nil {
+				t.Fatal(err)
+			}
+			c = speak(t, open(t, o))
+			c.want("GET more", "$1\r\nv\r\n")
+			c.want("STRLEN key:99", ":500\r\n")
+		})
+	}
+}

@@ -134,7 +134,40 @@ func proveMode(fs vfs.FS, dir string) (storage.Mode, error) {
 			return mode, nil
 		}
 	}
+	if fit, err := checkpointModes(fs, dir); err != nil || len(fit) == 1 {
+		return slices.Concat(fit, []storage.Mode{""})[0], err
+	}
 	return "", fmt.Errorf("kvserver: nothing in %s tells whether its mode is memory or serialize; name it with --mode", dir)
+}
+
+// checkpointModes returns the modes that the newest checkpoint can be of, by its first record that can be read: nil if there
+// is none.
+func checkpointModes(fs vfs.FS, dir string) (fit []storage.Mode, err error) {
+	path := fs.PathJoin(dir, checkpointName)
+	numbers, _, err := listCheckpoints(fs, path)
+	if err != nil || len(numbers) == 0 {
+		return nil, err
+	}
+	enough := errors.New("enough")
+	_, _, err = salvageCheckpoint(fs, fs.PathJoin(path, checkpointFile(numbers[len(numbers)-1])), func(kind byte, payload []byte) error {
+		if kind != frameStore {
+			return nil
+		}
+		for _, mode := range storage.Modes() {
+			if storage.CheckRecord(mode, payload) == nil {
+				fit = append(fit, mode)
+			}
+		}
+		// Its buckets have checksums. What is around them looks like pairs.
+		if slices.Contains(fit, storage.Serialize) {
+			fit = []storage.Mode{storage.Serialize}
+		}
+		return enough
+	})
+	if errors.Is(err, enough) {
+		err = nil
+	}
+	return fit, err
 }
 
 // openDir makes dir a data directory of the given mode if it is missing or empty, checks that it is one otherwise, and
@@ -210,7 +243,7 @@ func checkOurs(fs vfs.FS, dir string, mode storage.Mode) error {
 	}
 	for _, name := range names {
 		if !slices.Contains(started, name) {
-			return fmt.Errorf("kvserver: directory %s is not empty and not a data directory (it holds %q but no %s); give another --dir", dir, name, formatName)
+			return fmt.Errorf("kvserver: directory %s is not empty and not a data directory (it holds %q but no %s); give another --dir, or, if it was one, see kvserver check and kvserver repair", dir, name, formatName)
 		}
 	}
 	return nil

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
@@ -75,6 +76,9 @@ func modeOf(fs vfs.FS, dir string, told storage.Mode) (mode storage.Mode, damage
 			names, lerr := segmentNames(fs, fs.PathJoin(dir, walName))
 			if told == "" || lerr != nil || len(names) == 0 {
 				return "", damage, errors.Join(damage, err)
+			}
+			if fit, err := checkpointModes(fs, dir); err != nil || len(fit) > 0 && !slices.Contains(fit, told) {
+				return "", damage, errors.Join(err, fmt.Errorf("kvserver: the checkpoint in %s is not one of mode %s: give another --mode", dir, told))
 			}
 			mode = told
 		}

@@ -194,6 +194,14 @@ func TestAStartOnAFullDisk(t *testing.T) {
 
 			srv, err = Open(o)
 			if mode == storage.File && err != nil {
+				// A start that fails leaves nothing behind, however often it is tried and however much it could write.
+				disk.size.Add(1100 << 10)
+				was := disk.used("/data")
+				for range 3 {
+					if _, err = Open(o); err == nil || disk.used("/data") > was {
+						t.Fatalf("%d bytes are used, %d were; error %v", disk.used("/data"), was, err)
+					}
+				}
 				// Values of the log have to be written again. How much that is, is said; and it is enough.
 				_, text, _ := strings.Cut(err.Error(), "free ")
 				text, _, _ = strings.Cut(text, " bytes on the file system of /data")

@@ -10,6 +10,7 @@
 package storage
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 
@@ -157,4 +158,19 @@ func opened[S Store](s S, err error) (Store, error) {
 		return nil, err
 	}
 	return s, nil
+}
+
+// CheckRecord returns why a record is not one that a checkpoint of this mode has.
+func CheckRecord(m Mode, rec []byte) error {
+	switch m {
+	case File:
+		return file.CheckRecord(rec)
+	case LSM:
+		return lsm.CheckRecord(rec)
+	}
+	s, err := Open(m, Options{})
+	if err != nil {
+		return err
+	}
+	return errors.Join(s.Restore(rec), s.Close())
 }

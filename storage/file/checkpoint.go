@@ -131,5 +131,6 @@ func (s *Store) Recovered() error {
 		return err
 	}
 	s.reclaim.start(s)
+	s.recovered.Store(true)
 	return nil
 }

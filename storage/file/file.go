@@ -25,6 +25,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"github.com/cockroachdb/errors/oserror"
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -106,6 +107,9 @@ type Store struct {
 	pending    map[uint32]bool // of those that may become durable any moment
 
 	reclaim reclaimer
+
+	first     uint32 // number of the first file that this store may write
+	recovered atomic.Bool
 }
 
 // Open opens the value files in Dir/values, which is made if it is missing. No
@@ -155,6 +159,7 @@ func Open(o Options) (*Store, error) {
 	s.w.changed = sync.NewCond(&s.w.mu)
 	s.w.flushed.Store(uint64(at(next, 0)))
 	s.reclaim.stop = make(chan struct{})
+	s.first = next
 	return s, nil
 }
 
@@ -345,11 +350,27 @@ func (s *Store) errorText() string {
 	return "ok"
 }
 
-// Close stops reclaiming and closes the files.
+// Close stops reclaiming and closes the files. What a start has written that did
+// not get as far as Recovered is removed: the log still has it, and the disk may
+// be full of it.
 func (s *Store) Close() error {
 	s.reclaim.close()
 	s.files.closeAll()
-	return s.w.close()
+	err := s.w.close()
+	if s.recovered.Load() {
+		return err
+	}
+	s.checkpoint.Lock()
+	defer s.checkpoint.Unlock()
+	for number, f := range s.files.all() {
+		if number < s.first || s.committed[number] || s.pending[number] {
+			continue
+		}
+		if rerr := s.o.FS.Remove(f.path); rerr != nil && !oserror.IsNotExist(rerr) {
+			err = errors.Join(err, fmt.Errorf("file: remove %s: %w", f.path, rerr))
+		}
+	}
+	return err
 }
 
 // removeUnreferenced removes the files that neither the index nor a checkpoint

@@ -43,6 +43,17 @@ func (s *Salvager) Record(good, rec []byte, bad func(key []byte, err error)) ([]
 	return good, nil
 }
 
+// CheckRecord returns why a record is not what Checkpoint emits. It reads no value.
+func CheckRecord(rec []byte) error {
+	for rest := rec; len(rest) > 0; {
+		var err error
+		if _, _, rest, err = nextLocation(rest); err != nil {
+			return fmt.Errorf("file: checkpoint record of %d bytes: %w", len(rec), err)
+		}
+	}
+	return nil
+}
+
 func (s *Salvager) read(key []byte, loc location) error {
 	number, offset := loc.pos.file(), loc.pos.offset()
 	path := s.fs.PathJoin(s.dir, fileName(number))

@@ -382,10 +382,18 @@ func (s *Store) Checkpoint(emit func(rec []byte) error) (committed func() error,
 
 // Restore checks that the state is that of the checkpoint or a newer one.
 func (s *Store) Restore(rec []byte) error {
+	if err := CheckRecord(rec); err != nil {
+		return err
+	}
+	return compareTokens(s.dir, s.token, binary.LittleEndian.Uint64(rec))
+}
+
+// CheckRecord returns why a record is not one that Checkpoint emits.
+func CheckRecord(rec []byte) error {
 	if len(rec) != 8 {
 		return fmt.Errorf("lsm: a checkpoint of this mode has a record of 8 bytes, not one of %d: was it made by another mode?", len(rec))
 	}
-	return compareTokens(s.dir, s.token, binary.LittleEndian.Uint64(rec))
+	return nil
 }
 
 // Recovered does nothing: background work runs from the start.
