@@ -268,3 +268,37 @@ func TestARecordHasItsCodes(t *testing.T) {
 		t.Errorf("%d entries in %d records with %d codes", total, records, len(numbers))
 	}
 }
+
+// TestAGlanceIsAtThePieceThatIsAskedFor looks at whole buckets, and at damaged ones, which may give anything.
+func TestAGlanceIsAtThePieceThatIsAskedFor(t *testing.T) {
+	c, err := newCoder("deflate", 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	bucket, err := c.encode(bigPairs(5), 5, new(scratch))
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := c.parsePieces(bytesOf(bucket), maxRaw)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range f.entries {
+		first := 0
+		for f.tag(first) != f.tag(i) {
+			first++
+		}
+		want, err := c.piece(&f, first)
+		if got := glance(bucket, f.tag(i)); err != nil || !bytes.Equal(got, want) {
+			t.Errorf("piece %d: %x, want %x, %v", i, got, want, err)
+		}
+	}
+	for n := range len(bucket) {
+		glance(bucket[:n], f.tag(4))
+		for bit := range 8 {
+			b := []byte(bucket)
+			b[n] ^= 1 << bit
+			glance(string(b), f.tag(4))
+		}
+	}
+}
