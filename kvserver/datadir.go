@@ -134,8 +134,12 @@ func proveMode(fs vfs.FS, dir string) (storage.Mode, error) {
 			return mode, nil
 		}
 	}
-	if fit, err := checkpointModes(fs, dir); err != nil || len(fit) == 1 {
-		return slices.Concat(fit, []storage.Mode{""})[0], err
+	fit, err := checkpointModes(fs, dir)
+	if err != nil {
+		return "", err
+	}
+	if len(fit) == 1 {
+		return fit[0], nil
 	}
 	return "", fmt.Errorf("kvserver: nothing in %s tells whether its mode is memory or serialize; name it with --mode", dir)
 }

@@ -194,6 +194,27 @@ func (r *running) stop(t *testing.T) string {
 	return r.stderr.String()
 }
 
+// startProcess starts a server in a process of its own, behind a command of the shell that limits it.
+func startProcess(t *testing.T, limit string, args ...string) (cmd *exec.Cmd, r ready, stderr *bytes.Buffer) {
+	t.Helper()
+	cmd = exec.Command("sh", append([]string{"-c", limit + ` && exec "$0" "$@"`, os.Args[0]}, args...)...)
+	cmd.Env = append(os.Environ(), mainEnv+"=1")
+	stderr = new(bytes.Buffer)
+	cmd.Stderr = stderr
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = cmd.Process.Kill() })
+	if err := json.NewDecoder(out).Decode(&r); err != nil {
+		t.Fatalf("no ready line: %v; %v; %s", err, cmd.Wait(), stderr)
+	}
+	return cmd, r, stderr
+}
+
 // do sends lines and returns as many lines of the replies.
 func do(t *testing.T, addr string, n int, lines ...string) []string {
 	t.Helper()
@@ -461,22 +482,7 @@ func TestAnEndAfterAWriteErrorIsExit1(t *testing.T) {
 			t.Run(tc.mode+"/"+tc.fails+"/"+end, func(t *testing.T) {
 				t.Parallel()
 				dir := t.TempDir()
-				cmd := exec.Command("sh", "-c", `ulimit -f 4096 && exec "$0" "$@"`, os.Args[0], "--mode", tc.mode, "--dir", dir, "--addr", "127.0.0.1:0", tc.option)
-				cmd.Env = append(os.Environ(), mainEnv+"=1")
-				var stderr bytes.Buffer
-				cmd.Stderr = &stderr
-				out, err := cmd.StdoutPipe()
-				if err != nil {
-					t.Fatal(err)
-				}
-				if err := cmd.Start(); err != nil {
-					t.Fatal(err)
-				}
-				t.Cleanup(func() { _ = cmd.Process.Kill() })
-				var r ready
-				if err := json.NewDecoder(out).Decode(&r); err != nil {
-					t.Fatalf("no ready line: %v; %s", err, cmd.Wait())
-				}
+				cmd, r, stderr := startProcess(t, "ulimit -f 4096", "--mode", tc.mode, "--dir", dir, "--addr", "127.0.0.1:0", tc.option)
 				nc, err := net.Dial("tcp", r.Addr)
 				if err != nil {
 					t.Fatal(err)
@@ -508,7 +514,7 @@ func TestAnEndAfterAWriteErrorIsExit1(t *testing.T) {
 				}
 				_ = cmd.Wait()
 				if code := cmd.ProcessState.ExitCode(); code != 1 || !strings.Contains(stderr.String(), "kvserver: ended after a failure: ") {
-					t.Errorf("exit %d, want 1; stderr %s", code, &stderr)
+					t.Errorf("exit %d, want 1; stderr %s", code, stderr)
 				}
 				if _, err := os.Stat(filepath.Join(dir, "CLEAN")); !errors.Is(err, os.ErrNotExist) {
 					t.Errorf("it left a note of an end in good order: %v", err)
@@ -670,21 +676,7 @@ func TestSignalsEndTheProgramInOrder(t *testing.T) {
 		t.Run(sig.String(), func(t *testing.T) {
 			dir := t.TempDir()
 			profile := filepath.Join(t.TempDir(), "cpu.pprof")
-			cmd := exec.Command(os.Args[0], "--dir", dir, "--addr", "127.0.0.1:0", "--wal-sync", "buffered", "--cpu-profile", profile)
-			cmd.Env = append(os.Environ(), mainEnv+"=1")
-			cmd.Stderr = os.Stderr
-			out, err := cmd.StdoutPipe()
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := cmd.Start(); err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(func() { _ = cmd.Process.Kill() })
-			var r ready
-			if err := json.NewDecoder(out).Decode(&r); err != nil {
-				t.Fatal(err)
-			}
+			cmd, r, stderr := startProcess(t, "true", "--dir", dir, "--addr", "127.0.0.1:0", "--wal-sync", "buffered", "--cpu-profile", profile)
 			if r.PID != cmd.Process.Pid {
 				t.Errorf("ready line says pid %d, it is %d", r.PID, cmd.Process.Pid)
 			}
@@ -693,7 +685,7 @@ func TestSignalsEndTheProgramInOrder(t *testing.T) {
 				t.Fatal(err)
 			}
 			if err := cmd.Wait(); err != nil {
-				t.Fatalf("%v, want exit 0", err)
+				t.Fatalf("%v, want exit 0; %s", err, stderr)
 			}
 			checkProfile(t, profile)
 			srv := start(t, "--dir", dir, "--addr", "127.0.0.1:0")
@@ -726,22 +718,7 @@ func checkProfile(t *testing.T, path string) {
 func TestFewFileDescriptors(t *testing.T) {
 	for _, mode := range []string{"memory", "file", "lsm"} {
 		t.Run(mode, func(t *testing.T) {
-			cmd := exec.Command("sh", "-c", `ulimit -n 64 && exec "$0" "$@"`, os.Args[0], "--mode", mode, "--dir", t.TempDir(), "--addr", "127.0.0.1:0")
-			cmd.Env = append(os.Environ(), mainEnv+"=1")
-			var stderr bytes.Buffer
-			cmd.Stderr = &stderr
-			out, err := cmd.StdoutPipe()
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := cmd.Start(); err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(func() { _ = cmd.Process.Kill() })
-			var r ready
-			if err := json.NewDecoder(out).Decode(&r); err != nil {
-				t.Fatalf("no ready line: %v; %s", err, cmd.Wait())
-			}
+			cmd, r, stderr := startProcess(t, "ulimit -n 64", "--mode", mode, "--dir", t.TempDir(), "--addr", "127.0.0.1:0")
 			value := strings.Repeat("v", 100_000)
 			served, refused := 0, 0
 			for range 100 {
@@ -773,7 +750,7 @@ func TestFewFileDescriptors(t *testing.T) {
 				t.Fatal(err)
 			}
 			if err := cmd.Wait(); err != nil {
-				t.Errorf("%v, want exit 0; %s", err, &stderr)
+				t.Errorf("%v, want exit 0; %s", err, stderr)
 			}
 			want := fmt.Sprintf("at most %d clients instead of 10000", served)
 			if text := stderr.String(); !strings.Contains(text, want) || strings.Count(text, "\n") > 4 {

@@ -31,14 +31,20 @@ func filled(b *testing.B, s *memory.Store, keys int) *memory.Store {
 	return s
 }
 
-// BenchmarkScale shows what more keys cost each Get and Set: lines of memory that
-// are in no cache. KVMARK_LONG adds 10,000,000 keys, which take 1.5 GB and more.
-func BenchmarkScale(b *testing.B) {
+// scales are numbers of keys. KVMARK_LONG adds 10,000,000, which take 1.5 GB and
+// more.
+func scales() []int {
 	sizes := []int{100_000, 1_000_000}
 	if os.Getenv("KVMARK_LONG") != "" {
 		sizes = append(sizes, 10_000_000)
 	}
-	for _, keys := range sizes {
+	return sizes
+}
+
+// BenchmarkScale shows what more keys cost each Get and Set: lines of memory that
+// are in no cache.
+func BenchmarkScale(b *testing.B) {
+	for _, keys := range scales() {
 		s := filled(b, memory.New(), keys)
 		for _, op := range []string{"get", "set"} {
 			b.Run(fmt.Sprintf("keys=%d/op=%s", keys, op), func(b *testing.B) {

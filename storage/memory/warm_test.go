@@ -3,7 +3,6 @@ package memory_test
 import (
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"testing"
 
 	"kvmark/storage/memory"
@@ -12,11 +11,7 @@ import (
 // BenchmarkWarm shows what an operation costs, with its share of a Warm of so
 // many keys before: 0 = none. Making up the keys and values is in it.
 func BenchmarkWarm(b *testing.B) {
-	sizes := []int{100_000, 1_000_000}
-	if os.Getenv("KVMARK_LONG") != "" {
-		sizes = append(sizes, 10_000_000)
-	}
-	for _, keys := range sizes {
+	for _, keys := range scales() {
 		s := filled(b, memory.New(), keys)
 		for _, op := range []string{"get", "set"} {
 			for _, atOnce := range []int{0, 2, 8, 16, 32} {
