@@ -10,8 +10,21 @@ COUNT       ?= 1
 VERSUSFLAGS ?=
 PKGS        ?= ./...
 
-# The products are pure Go, built the same way everywhere so that two builds of one tree are one binary.
-BUILD       := CGO_ENABLED=0 $(GO) build -trimpath -buildvcs=false -pgo=off
+# The products are pure Go, built the same way everywhere so that two builds of one tree are one binary: what the user has set
+# (also with go env -w) counts where it says how modules are found and kept, and nowhere else. "make build GOARCH=arm64" builds for
+# another machine. compare builds by the same recipe (client/experiment/recipe.go; a test compares the two).
+GOOS        := $(shell $(GO) env GOHOSTOS)
+GOARCH      := $(shell $(GO) env GOHOSTARCH)
+LEVEL_386   := GO386=sse2
+LEVEL_amd64 := GOAMD64=v1
+LEVEL_arm64 := GOARM64=v8.0
+LEVEL_ppc64 := GOPPC64=power8
+LEVEL_ppc64le := GOPPC64=power8
+LEVEL_riscv64 := GORISCV64=rva20u64
+PINNED       = GODEBUG= GOGC= GOMEMLIMIT= GOMAXPROCS= GOROOT= GOWORK=off GO111MODULE= GOENV=off GOOS=$(GOOS) GOARCH=$(GOARCH) \
+  CGO_ENABLED=0 GOEXPERIMENT= GOFIPS140=off GOFLAGS=-trimpath $(LEVEL_$(GOARCH))
+USER_GO      = GOAUTH GOCACHE GOCACHEPROG GOINSECURE GOMODCACHE GONOPROXY GONOSUMDB GOPATH GOPRIVATE GOPROXY GOSUMDB GOTMPDIR GOTOOLCHAIN GOVCS
+BUILD        = $(foreach v,$(USER_GO),$(v)='$(shell $(GO) env $(v))') $(PINNED) $(GO) build -trimpath -buildvcs=false -pgo=off
 
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 GOFUMPT     := mvdan.cc/gofumpt@v0.12.0

@@ -16,6 +16,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"kvmark/client/result"
 )
 
 // build is what one server binary is made from.
@@ -31,6 +33,7 @@ type build struct {
 type program struct {
 	Path    string
 	Hash    string // of its bytes
+	Code    string // equal for programs of the same code; differs from Hash where a build's settings name what they do not change
 	Version string // as it will call itself: runtime.Version
 	set     map[string]string
 }
@@ -44,6 +47,7 @@ func (e unsupported) Error() string { return e.reason }
 type builder struct {
 	source, cache string
 	logf          func(string, ...any)
+	user          []string // what of the user's own go settings does not change code: proxies, caches; see userSettings
 	toolchains    map[string]*toolchain
 	sources       map[string]string // content hash by toolchain and package
 	done          map[build]program
@@ -77,9 +81,12 @@ func FindSource(dir string) (string, error) {
 	}
 }
 
+// serverPackage is the server's program within the module.
+const serverPackage = "./cmd/kvserver"
+
 // buildOf returns what v's binary is made from.
 func (v Variant) buildOf() (build, error) {
-	b := build{Go: v.Get("go"), GOEXPERIMENT: v.Get("GOEXPERIMENT"), GOAMD64: v.Get("GOAMD64"), PGO: v.Get("pgo"), Package: "./cmd/kvserver"}
+	b := build{Go: v.Get("go"), GOEXPERIMENT: v.Get("GOEXPERIMENT"), GOAMD64: v.Get("GOAMD64"), PGO: v.Get("pgo"), Package: serverPackage}
 	if s := v.Get("server"); s != Default {
 		b.Server = s
 	}
@@ -112,6 +119,9 @@ func (b *builder) make(ctx context.Context, w build) (program, error) {
 		if err != nil {
 			return bin, fmt.Errorf("server %s: %w", w.Server, err)
 		}
+		if p, err := result.ReadBinary(path); err == nil && p.Instrumented() != "" {
+			b.logf("%s was built with %s: its numbers are not those of a server as it is used", w.Server, p.Instrumented())
+		}
 		return bin, nil
 	}
 	t, ok := b.toolchains[w.Go]
@@ -122,50 +132,19 @@ func (b *builder) make(ctx context.Context, w build) (program, error) {
 		}
 		b.toolchains[w.Go] = t
 	}
-	env, err := b.environment(ctx, t, w)
+	r, err := b.recipe(ctx, t, w)
 	if err != nil {
 		return program{}, err
-	}
-	args := []string{"build", "-trimpath", "-buildvcs=false"}
-	profile := ""
-	switch w.PGO {
-	case Default, "off":
-		args = append(args, "-pgo=off")
-	default:
-		path := w.PGO
-		if path == auto {
-			path = w.Profile
-		}
-		content, err := os.ReadFile(path)
-		if err != nil {
-			return program{}, fmt.Errorf("pgo: %w", err)
-		}
-		if path, err = filepath.Abs(path); err != nil {
-			return program{}, err
-		}
-		sum := sha256.Sum256(content)
-		profile = hex.EncodeToString(sum[:])
-		args = append(args, "-pgo="+path)
-	}
-	if w.Layout != 0 {
-		args = append(args, "-ldflags=-randlayout="+strconv.FormatUint(w.Layout, 10))
-	}
-	sources, err := b.sourceHash(ctx, t, env, w.Package)
-	if err != nil {
-		return program{}, err
-	}
-	key := sha256.New()
-	for _, part := range []string{sources, t.version, runtime.GOOS, runtime.GOARCH, profile, strings.Join(env, " "), strings.Join(args[:3], " "), strconv.FormatUint(w.Layout, 10)} {
-		fmt.Fprintf(key, "%d:%s\n", len(part), part)
 	}
 	name := filepath.Base(w.Package)
-	path := filepath.Join(b.cache, hex.EncodeToString(key.Sum(nil))[:24]+"-"+name)
+	path := filepath.Join(b.cache, r.key()[:24]+"-"+name)
 	if runtime.GOOS == "windows" {
 		path += ".exe"
 	}
 	if t.exact {
-		if bin, err := inspect(path); err == nil {
-			return bin, t.verify(bin, w, env)
+		if bin, err := inspect(path); err == nil && r.verify(bin) == nil { // else it is built anew
+			bin.Code = r.code(bin)
+			return bin, nil
 		}
 	}
 	b.logf("building %s with %s%s", name, t.version, w.words())
@@ -179,7 +158,7 @@ func (b *builder) make(ctx context.Context, w build) (program, error) {
 	}
 	defer os.RemoveAll(tmp)
 	aside := filepath.Join(tmp, filepath.Base(path))
-	if _, err := b.run(ctx, t, env, append(args, "-o", aside, w.Package)...); err != nil {
+	if _, err := b.run(ctx, t, r.env, append(r.args, "-o", aside, w.Package)...); err != nil {
 		var failed *goError
 		if errors.As(err, &failed) && strings.Contains(failed.text, "invalid GOAMD64") {
 			return program{}, unsupported{failed.text}
@@ -188,33 +167,13 @@ func (b *builder) make(ctx context.Context, w build) (program, error) {
 	}
 	bin, err := inspect(aside)
 	if err == nil {
-		err = t.verify(bin, w, env)
+		err = r.verify(bin)
 	}
 	if err == nil {
 		err = os.Rename(aside, path)
 	}
-	bin.Path = path
+	bin.Path, bin.Code = path, r.code(bin)
 	return bin, err
-}
-
-// environment returns the build settings of w, after the toolchain has been asked whether it knows them.
-func (b *builder) environment(ctx context.Context, t *toolchain, w build) ([]string, error) {
-	var env []string
-	if w.GOEXPERIMENT != Default {
-		env = append(env, "GOEXPERIMENT="+strings.ReplaceAll(w.GOEXPERIMENT, "+", ","))
-	}
-	if w.GOAMD64 != Default {
-		env = append(env, "GOAMD64="+w.GOAMD64)
-	}
-	if len(env) == 0 {
-		return nil, nil
-	}
-	_, err := b.run(ctx, t, env, "env", "GOVERSION")
-	var failed *goError
-	if errors.As(err, &failed) && strings.Contains(failed.text, "GOEXPERIMENT") {
-		return nil, unsupported{t.version + ": " + failed.text}
-	}
-	return env, err
 }
 
 // sourceHash covers every file that goes into the package from this module, and the versions and checksums of the rest.
@@ -275,38 +234,12 @@ func inspect(path string) (program, error) {
 		return program{}, err
 	}
 	sum := sha256.Sum256(content)
-	bin := program{Path: path, Hash: hex.EncodeToString(sum[:]), Version: info.GoVersion, set: map[string]string{}}
+	hash := hex.EncodeToString(sum[:])
+	bin := program{Path: path, Hash: hash, Code: hash, Version: info.GoVersion, set: map[string]string{}}
 	for _, s := range info.Settings {
 		bin.set[s.Key] = s.Value
 	}
 	return bin, nil
-}
-
-// verify compares what the binary says with what was asked. A wrapper or GOTOOLCHAIN can silently run another toolchain.
-func (t *toolchain) verify(bin program, w build, env []string) error {
-	if got := plainVersion(bin.Version); got != plainVersion(t.version) {
-		return fmt.Errorf("toolchain %s: %s was asked to build, but the binary says %s: is GOTOOLCHAIN or a wrapper in the way?", t.asked, t.version, bin.Version)
-	}
-	want := map[string]string{"CGO_ENABLED": "0", "-trimpath": "true"}
-	for _, e := range env {
-		if name, value, _ := strings.Cut(e, "="); name == "GOAMD64" {
-			want[name] = value
-		} else if got := bin.set[name]; got != "" && got != value || strings.Contains(bin.Version, "X:") != (got != "") {
-			// Experiments that are the toolchain's default leave no trace.
-			return fmt.Errorf("%s=%s was asked, but the binary says %q (%s)", name, value, got, bin.Version)
-		}
-	}
-	if w.PGO == Default || w.PGO == "off" {
-		want["-pgo"] = ""
-	} else if bin.set["-pgo"] == "" {
-		return fmt.Errorf("pgo=%s was asked, but the binary was built without a profile", w.PGO)
-	}
-	for name, value := range want {
-		if got := bin.set[name]; got != value {
-			return fmt.Errorf("%s: %s is %q in the binary, want %q", bin.Path, name, got, value)
-		}
-	}
-	return nil
 }
 
 // words says what is special about a build.

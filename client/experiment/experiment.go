@@ -13,13 +13,13 @@
 package experiment
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"math"
 	"math/rand/v2"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -300,24 +300,15 @@ func (x *experiment) choose() error {
 
 // build makes the binaries of all variants, and with the base's those of the controls.
 func (x *experiment) build(ctx context.Context) error {
-	if x.cache = x.Cache; x.cache == "" {
-		dir, err := os.UserCacheDir()
-		if err != nil {
-			return fmt.Errorf("no directory to keep binaries in: %w", err)
-		}
-		x.cache = filepath.Join(dir, "kvmark")
-	}
 	source := ""
-	built := func(v Variant) bool {
-		return v.Get("server") == Default && x.Server == "" || v.Get(clientGo) != Default
-	}
-	if slices.ContainsFunc(x.plan.Variants, built) {
-		dir := x.Source
-		if dir == "" {
-			dir = "."
-		}
+	if x.builds() {
 		var err error
-		if source, err = FindSource(dir); err != nil {
+		if x.cache = x.Cache; x.cache == "" {
+			if x.cache, err = cacheDir(); err != nil {
+				return err
+			}
+		}
+		if source, err = FindSource(cmp.Or(x.Source, ".")); err != nil {
 			return err
 		}
 	}
@@ -326,6 +317,9 @@ func (x *experiment) build(ctx context.Context) error {
 		if err := x.buildVariant(ctx, b, i); err != nil {
 			return err
 		}
+	}
+	if err := x.oneBinary(); err != nil {
+		return &UsageError{err}
 	}
 	if !x.Control {
 		return nil
@@ -351,6 +345,35 @@ func (x *experiment) build(ctx context.Context) error {
 	linked.Name, linked.Control = base.Name+" (A/A')", "A/A'"
 	x.plan.Variants = append(x.plan.Variants, linked)
 	return x.buildVariant(ctx, b, len(x.plan.Variants)-1)
+}
+
+// builds reports whether any program is built from source.
+func (x *experiment) builds() bool {
+	return slices.ContainsFunc(x.plan.Variants, func(v Variant) bool {
+		return v.Get("server") == Default && x.Server == "" || v.Get(clientGo) != Default
+	})
+}
+
+// oneBinary refuses variants that differ in nothing but what their programs are made from, and whose programs are of the same
+// code: whatever would be found between them is noise. To measure that is what the control is for.
+func (x *experiment) oneBinary() error {
+	others := func(v Variant) []Setting {
+		return slices.DeleteFunc(slices.Clone(v.Settings), func(s Setting) bool {
+			k := kindOf(s.Name)
+			return s.Value == Default || k == buildTime || k == clientBinary
+		})
+	}
+	for j, w := range x.plan.Variants {
+		for i, v := range x.plan.Variants[:j] {
+			a, b := x.binaries[binaryKey{i, 0}], x.binaries[binaryKey{j, 0}]
+			if v.NA != "" || w.NA != "" || a.Code != b.Code || x.clients[i].Code != x.clients[j].Code || !slices.Equal(others(v), others(w)) {
+				continue
+			}
+			return fmt.Errorf("%s and %s are the same program (SHA-256 %.12s and %.12s): nothing between them can differ; "+
+				"the control measures what the machine shows then", v.Name, w.Name, a.Hash, b.Hash)
+		}
+	}
+	return nil
 }
 
 func (x *experiment) buildVariant(ctx context.Context, b *builder, i int) error {

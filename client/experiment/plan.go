@@ -245,6 +245,18 @@ func (c Config) Loads() (loads []load.Config, together int) {
 	return loads, together
 }
 
+// BuildsVariants reports whether variants differ in how they are built, so that one binary for all will not do.
+// REQUIRES: [Config.Check].
+func (c Config) BuildsVariants() bool {
+	vs, _ := c.variants()
+	return c.Layouts > 1 || slices.ContainsFunc(vs, func(v Variant) bool {
+		return slices.ContainsFunc(v.Settings, func(s Setting) bool {
+			k := kindOf(s.Name)
+			return s.Value != Default && (k == buildTime || k == clientBinary)
+		})
+	})
+}
+
 // Check reports what cannot work, as far as that shows without a toolchain and a server. Out need not be set yet.
 func (c Config) Check() error {
 	if c.Out == "" {

@@ -3,11 +3,13 @@ package experiment
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 )
 
@@ -45,7 +47,7 @@ func (b *builder) findToolchain(ctx context.Context, asked string) (*toolchain, 
 			t.command = filepath.Join(path, "bin", "go")
 		}
 		// Or a toolchain line of the module could have it run another one.
-		t.env = []string{"GOTOOLCHAIN=local", "GOROOT="}
+		t.env = []string{"GOTOOLCHAIN=local"}
 	case toolchainName.MatchString(asked):
 		named = true
 		t.env = []string{"GOTOOLCHAIN=" + asked}
@@ -81,14 +83,48 @@ type goError struct {
 func (e *goError) Error() string { return fmt.Sprintf("go %s: %v: %s", e.args, e.err, e.text) }
 func (e *goError) Unwrap() error { return e.err }
 
-// run runs the go command of t in the source tree. Everything that changes a build is pinned; the rest of the environment,
-// such as proxies and caches, is the user's.
+// run runs the go command of t in the source tree. Everything that changes a build is pinned; of the user's settings only
+// those count that do not, such as proxies and caches.
 func (b *builder) run(ctx context.Context, t *toolchain, env []string, args ...string) ([]byte, error) {
-	cmd := exec.CommandContext(ctx, t.command, args...)
-	cmd.Dir = b.source
-	cmd.Env = append(os.Environ(),
-		"CGO_ENABLED=0", "GOEXPERIMENT=", "GOAMD64=", "GOFLAGS=-trimpath", "GOWORK=off", "GODEBUG=", "GOGC=", "GOMEMLIMIT=", "GOMAXPROCS=")
-	cmd.Env = append(append(cmd.Env, t.env...), env...)
+	if b.user == nil {
+		var err error
+		if b.user, err = b.userSettings(ctx, t.command); err != nil {
+			return nil, err
+		}
+	}
+	return b.exec(ctx, t.command, slices.Concat(os.Environ(), b.user, pinned(), t.env, env), args...)
+}
+
+// userNames are the settings that say where modules, toolchains and what was built before are found.
+var userNames = []string{
+	"GOAUTH", "GOCACHE", "GOCACHEPROG", "GOINSECURE", "GOMODCACHE", "GONOPROXY", "GONOSUMDB", "GOPATH", "GOPRIVATE", "GOPROXY",
+	"GOSUMDB", "GOTMPDIR", "GOTOOLCHAIN", "GOVCS",
+}
+
+// userSettings asks the go command for what the user has set about fetching and keeping modules, in the environment or with
+// "go env -w": builds do without that file.
+func (b *builder) userSettings(ctx context.Context, command string) ([]string, error) {
+	out, err := b.exec(ctx, command, append(os.Environ(), neutral()...), append([]string{"env", "-json"}, userNames...)...)
+	if err != nil {
+		return nil, err
+	}
+	values := map[string]string{}
+	if err := json.Unmarshal(out, &values); err != nil {
+		return nil, fmt.Errorf("go env: %w", err)
+	}
+	set := []string{}
+	for _, name := range userNames {
+		if values[name] != "" {
+			set = append(set, name+"="+values[name])
+		}
+	}
+	return set, nil
+}
+
+// exec runs a go command in the source tree.
+func (b *builder) exec(ctx context.Context, command string, env []string, args ...string) ([]byte, error) {
+	cmd := exec.CommandContext(ctx, command, args...)
+	cmd.Dir, cmd.Env = b.source, env
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	if err := cmd.Run(); err != nil {

@@ -157,6 +157,11 @@ func Explanations() []Explanation {
 			"Build again, give --server the binary itself.",
 		},
 		{
+			"build-slow", "the server was built with the race detector, another sanitizer, coverage, or without optimisation",
+			"Such a server takes several times as long for the same work: what is measured is the instrument.",
+			"Build it with make build. GOFLAGS, and the file of go env -w, may ask for -race in every build.",
+		},
+		{
 			"fsync-free", "making 4 KiB durable takes next to no time",
 			"This is memory (tmpfs) or a device that lies: --wal-sync always costs nothing here and protects nothing.",
 			"Name a directory on a real disk with --dir.",

@@ -1,7 +1,9 @@
 package result
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -58,6 +60,9 @@ func (f *File) FindWarnings() []Warning {
 	if what := differs(f.Env.Binary, f.Env.Server); what != "" {
 		warn("build-differs", "%s", what)
 	}
+	if what := cmp.Or(f.Env.Server.Instrumented(), f.Env.Binary.Instrumented()); what != "" {
+		warn("build-slow", "the server was built with %s: its numbers are not those of a server as it is used", what)
+	}
 	if p50 := f.Env.Host.FsyncUS.P50; p50 != nil && f.Plan.Target == "" {
 		switch {
 		case *p50 < fastFsyncUS:
@@ -91,20 +96,37 @@ func differs(binary, process Process) string {
 	if !strings.HasPrefix(process.Go, binary.Go) && !strings.HasPrefix(binary.Go, process.Go) {
 		return fmt.Sprintf("the server's file was built with %s, the process says %s", binary.Go, process.Go)
 	}
-	of := func(p Process) map[string]string {
-		m := map[string]string{}
-		for s := range strings.SplitSeq(p.BuildSettings, ";") {
-			if k, v, ok := strings.Cut(s, "="); ok {
-				m[k] = v
-			}
-		}
-		return m
-	}
-	file, running := of(binary), of(process)
-	for _, k := range []string{"-pgo", "-gcflags", "-ldflags", "-tags", "CGO_ENABLED", "GOAMD64", "GOARM64", "GOEXPERIMENT", "DefaultGODEBUG", "vcs.revision"} {
+	file, running := binary.settings(), process.settings()
+	for _, k := range []string{"-race", "-pgo", "-gcflags", "-ldflags", "-tags", "CGO_ENABLED", "GOAMD64", "GOARM64", "GOEXPERIMENT", "DefaultGODEBUG", "vcs.revision"} {
 		if file[k] != running[k] {
 			return fmt.Sprintf("build setting %s is %q in the server's file and %q in the process", k, file[k], running[k])
 		}
 	}
 	return ""
+}
+
+// settings are the build settings by name.
+func (p Process) settings() map[string]string {
+	m := map[string]string{}
+	for s := range strings.SplitSeq(p.BuildSettings, ";") {
+		if k, v, ok := strings.Cut(s, "="); ok {
+			m[k] = v
+		}
+	}
+	return m
+}
+
+// Instrumented names the build settings that make a program slower than the same source built as usual; "": none.
+func (p Process) Instrumented() string {
+	set := p.settings()
+	var found []string
+	for _, name := range []string{"-race", "-msan", "-asan", "-cover"} {
+		if set[name] == "true" {
+			found = append(found, name)
+		}
+	}
+	if flags := strings.Fields(strings.ReplaceAll(set["-gcflags"], "=", " ")); slices.Contains(flags, "-N") || slices.Contains(flags, "-l") {
+		found = append(found, "-gcflags="+set["-gcflags"])
+	}
+	return strings.Join(found, " ")
 }

@@ -31,6 +31,11 @@ func TestWarningsNameWhatMaySpoilARun(t *testing.T) {
 		{"few-cores", func(f *File) { f.Env.Host.CPUs = 2 }},
 		{"governor", func(f *File) { f.Env.Host.Governor = "powersave" }},
 		{"build-differs", func(f *File) { f.Env.Binary.Go = "go1.27.3" }},
+		{"build-slow", func(f *File) { f.Env.Server.BuildSettings += ";-race=true"; f.Env.Binary = Process{} }},
+		{"build-slow", func(f *File) {
+			f.Env.Server.BuildSettings += ";-gcflags=all=-N -l"
+			f.Env.Binary.BuildSettings = f.Env.Server.BuildSettings
+		}},
 		{"build-differs", func(f *File) { f.Env.Server.BuildSettings = "-tags=y;GOAMD64=v1" }},
 		{"", func(f *File) { f.Env.Binary = Process{} }},
 		{"fsync-free", func(f *File) { f.Env.Host.FsyncUS.P50 = Number(3) }},

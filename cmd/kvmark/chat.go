@@ -104,23 +104,20 @@ func host(c *cli.Context, format report.Format, cfg *load.Config, plan func() re
 	ctx, kill, stop := interruptible(c.Context, show.note)
 	defer stop()
 	if cfg.Server = ""; cfg.Target.Addr == "" {
-		server, remove, err := findServer(ctx, c.String("server"), show.note)
-		if err != nil {
+		if cfg.Server, err = findServer(ctx, c.String("server"), show.note); err != nil {
 			return err
 		}
-		defer remove()
-		cfg.Server = server
 	}
 	cfg.Progress, cfg.Logf, cfg.Kill = show.progress, show.note, kill
 	f := &result.File{Command: c.Command.Name, Started: time.Now().UTC(), Plan: plan()}
-	f.Env.Client = result.CaptureProcess()
-	f.Version = f.Env.Client.Version
-	f.Env.Host = result.CaptureHost(dataDir(cfg.Dir))
-	f.Env.Before = result.CaptureLoad()
+	if err := captureEnv(f, *cfg); err != nil {
+		return err
+	}
 	err = measure(hostRun{ctx, f})
 	show.clear()
 	f.Env.After = result.CaptureLoad()
 	f.Finished = time.Now().UTC()
+	f.Warnings = f.FindWarnings()
 	return deliver(c, show, f, path, format, err)
 }
 

@@ -103,6 +103,11 @@ func compareAction(c *cli.Context) error {
 		return err
 	}
 	show := newDisplay(c.App.ErrWriter)
+	if o.Server == "" && o.Source == "" && !o.BuildsVariants() { // as run does: the one that is there, else one that is built
+		if o.Server, _ = readyServer(); o.Server != "" {
+			show.note("the servers are %s", o.Server)
+		}
+	}
 	ctx, kill, stop := interruptible(c.Context, show.note)
 	defer stop()
 	o.Load.Kill, o.Logf = kill, show.note

@@ -507,13 +507,12 @@ func TestServerIsLookedForBesideAndInPath(t *testing.T) {
 	t.Setenv("PATH", dir)
 	note := func(string, ...any) {}
 	for _, given := range []string{"", "./kvserver", filepath.Join(dir, "kvserver")} {
-		path, remove, err := findServer(context.Background(), given, note)
-		remove()
+		path, err := findServer(context.Background(), given, note)
 		if err != nil || path != filepath.Join(dir, "kvserver") {
 			t.Errorf("--server %q: %s, %v", given, path, err)
 		}
 	}
-	if _, _, err := findServer(context.Background(), dir, note); err == nil {
+	if _, err := findServer(context.Background(), dir, note); err == nil {
 		t.Error("a directory is taken for a server")
 	}
 }

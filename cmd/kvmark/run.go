@@ -83,12 +83,9 @@ func measure(c *cli.Context, cfg load.Config, server, score string, format repor
 	ctx, kill, stop := interruptible(c.Context, show.note)
 	defer stop()
 	if cfg.Target.Addr == "" {
-		found, remove, err := findServer(ctx, server, show.note)
-		if err != nil {
+		if cfg.Server, err = findServer(ctx, server, show.note); err != nil {
 			return err
 		}
-		defer remove()
-		cfg.Server = found
 	}
 	defer shareCPUs(cfg)()
 	cfg.Progress, cfg.Logf, cfg.Kill = show.progress, show.note, kill

@@ -9,55 +9,49 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
+
+	"kvmark/client/experiment"
 )
 
-// findServer returns the path of kvserver, and what removes it if it was built for this run. Whether it is one shows
-// when it starts.
-func findServer(ctx context.Context, given string, note func(string, ...any)) (path string, remove func(), err error) {
-	remove = func() {}
+// findServer returns the path of kvserver: the given one, that beside kvmark, that in PATH, or one built from the sources around the
+// working directory. Whether it is one shows when it starts.
+func findServer(ctx context.Context, given string, note func(string, ...any)) (path string, err error) {
 	if given != "" {
 		path, err := exec.LookPath(given)
 		if errors.Is(err, exec.ErrDot) {
 			err = nil
 		}
 		if err != nil {
-			return "", remove, fmt.Errorf("--server %s: %w", given, err)
+			return "", fmt.Errorf("--server %s: %w", given, err)
 		}
-		path, err = filepath.Abs(path)
-		return path, remove, err
+		return filepath.Abs(path)
 	}
+	path, tried := readyServer()
+	if path != "" {
+		return path, nil
+	}
+	path, err = experiment.BuildServer(ctx, ".", note)
+	if err != nil {
+		return "", fmt.Errorf("no kvserver found; tried %s, and to build it: %w", strings.Join(tried, ", "), err)
+	}
+	return path, nil
+}
+
+// readyServer returns the path of a kvserver that needs not be built; "": there is none at the places that were tried.
+func readyServer() (path string, tried []string) {
 	name := "kvserver"
 	if runtime.GOOS == "windows" {
 		name += ".exe"
 	}
-	var tried []string
 	if self, err := os.Executable(); err == nil {
 		beside := filepath.Join(filepath.Dir(self), name)
 		if path, err := exec.LookPath(beside); err == nil {
-			return path, remove, nil
+			return path, nil
 		}
 		tried = append(tried, beside)
 	}
 	if path, err := exec.LookPath("kvserver"); err == nil {
-		return path, remove, nil
+		return path, nil
 	}
-	tried = append(tried, "kvserver in PATH")
-	module := exec.CommandContext(ctx, "go", "list", "-m")
-	if out, err := module.Output(); err != nil || strings.TrimSpace(string(out)) != "kvmark" {
-		tried = append(tried, "go build (this is not the kvmark module)")
-		return "", remove, fmt.Errorf("no kvserver found; tried %s: give its path with --server", strings.Join(tried, ", "))
-	}
-	dir, err := os.MkdirTemp("", "kvmark-build-")
-	if err != nil {
-		return "", remove, err
-	}
-	remove = func() { os.RemoveAll(dir) }
-	path = filepath.Join(dir, name)
-	note("building kvserver")
-	build := exec.CommandContext(ctx, "go", "build", "-o", path, "kvmark/cmd/kvserver")
-	if out, err := build.CombinedOutput(); err != nil {
-		remove()
-		return "", func() {}, fmt.Errorf("go build kvmark/cmd/kvserver: %w\n%s", err, out)
-	}
-	return path, remove, nil
+	return "", append(tried, "kvserver in PATH")
 }

@@ -1,0 +1,195 @@
+package experiment
+
+import (
+	"errors"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// tinyModule is a kvmark module whose kvserver does nothing, which real toolchains build in a moment.
+func tinyModule(t *testing.T) string {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("builds with the go command")
+	}
+	dir := t.TempDir()
+	for name, content := range map[string]string{"go.mod": "module kvmark\n\ngo 1.26\n", "go.sum": "", "cmd/kvserver/main.go": "package main\n\nfunc main() {}\n"} {
+		path := filepath.Join(dir, filepath.FromSlash(name))
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o777), os.WriteFile(path, []byte(content), 0o666)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+// userFile has the go command take a file for what "go env -w" keeps.
+func userFile(t *testing.T, content string) {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "env")
+	if err := os.WriteFile(path, []byte(content), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("GOENV", path)
+}
+
+func get(t *testing.T, b *builder, w build) program {
+	t.Helper()
+	bin, err := b.get(t.Context(), w)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return bin
+}
+
+func TestWhatTheUserHasSetDoesNotReachABuild(t *testing.T) {
+	source := tinyModule(t)
+	plain := get(t, newBuilder(source, t.TempDir(), t.Logf), plainBuild())
+	tests := []struct{ name, file, variable, value string }{
+		{"go env -w", "GOEXPERIMENT=nogreenteagc\nGOAMD64=v3\nGOARM64=v8.1\nGOFIPS140=latest\nGOFLAGS=-race -tags=other -gcflags=-N\nCGO_ENABLED=1\n", "", ""},
+		{"go env -w of another machine", "GOOS=plan9\nGOARCH=386\n", "", ""},
+		{"GOFLAGS", "", "GOFLAGS", "-race"},
+		{"GOARCH", "", "GOARCH", "riscv64"},
+		{"GOOS", "", "GOOS", "windows"},
+		{"GOFIPS140", "", "GOFIPS140", "latest"},
+		{"GOEXPERIMENT", "", "GOEXPERIMENT", "nogreenteagc"},
+		{"GOROOT", "", "GOROOT", "/nowhere"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			userFile(t, tt.file)
+			if tt.variable != "" {
+				t.Setenv(tt.variable, tt.value)
+			}
+			got := get(t, newBuilder(source, t.TempDir(), t.Logf), plainBuild())
+			if got.Hash != plain.Hash || got.Code != plain.Code || !maps.Equal(got.set, plain.set) {
+				t.Errorf("built %.12s, %v; plain is %.12s, %v", got.Hash, got.set, plain.Hash, plain.set)
+			}
+		})
+	}
+}
+
+func TestProxiesAndCachesOfTheUserAreKept(t *testing.T) {
+	b := newBuilder(tinyModule(t), t.TempDir(), t.Logf)
+	userFile(t, "GOPROXY=http://127.0.0.1:1\nGOPRIVATE=example.org\nGOFIPS140=latest\n")
+	t.Setenv("GOPROXY", "")
+	out, err := b.run(t.Context(), &toolchain{command: "go"}, nil, "env", "GOPROXY", "GOPRIVATE", "GOFIPS140")
+	if want := "http://127.0.0.1:1\nexample.org\noff\n"; err != nil || string(out) != want {
+		t.Errorf("%v: %q, want %q", err, out, want)
+	}
+}
+
+func TestAWrongBinaryInTheCacheIsBuiltAnew(t *testing.T) {
+	source, cache := tinyModule(t), t.TempDir()
+	good := get(t, newBuilder(source, cache, t.Logf), plainBuild())
+	self, err := os.Executable() // built in another way
+	if err != nil {
+		t.Fatal(err)
+	}
+	other, err := os.ReadFile(self)
+	if err == nil {
+		err = errors.Join(os.Remove(good.Path), os.WriteFile(good.Path, other, 0o777))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if again := get(t, newBuilder(source, cache, t.Logf), plainBuild()); again.Hash != good.Hash {
+		t.Errorf("got %.12s, want %.12s", again.Hash, good.Hash)
+	}
+}
+
+func TestAnExperimentThatIsOnAnywayIsTheSameCode(t *testing.T) {
+	if !strings.HasPrefix(runtime.Version(), "go1.26.") && !strings.HasPrefix(runtime.Version(), "go1.27.") {
+		t.Skip("which experiments are on depends on the toolchain")
+	}
+	source := tinyModule(t)
+	b := newBuilder(source, t.TempDir(), t.Logf)
+	code := map[string]string{}
+	for _, value := range []string{Default, "greenteagc", "nogreenteagc"} {
+		w := plainBuild()
+		w.GOEXPERIMENT = value
+		bin := get(t, b, w)
+		code[value] = bin.Code
+		if want := map[string]string{Default: ""}; bin.set["GOEXPERIMENT"] != value && bin.set["GOEXPERIMENT"] != want[value] {
+			t.Errorf("%s: the binary says %q", value, bin.set["GOEXPERIMENT"])
+		}
+	}
+	if code[Default] != code["greenteagc"] || code[Default] == code["nogreenteagc"] {
+		t.Errorf("codes %v", code)
+	}
+}
+
+func TestVariantsOfOneBinaryAreRefused(t *testing.T) {
+	source := tinyModule(t)
+	server := filepath.Join(t.TempDir(), "kvserver")
+	bin := get(t, newBuilder(source, t.TempDir(), t.Logf), plainBuild())
+	content, err := os.ReadFile(bin.Path)
+	if err == nil {
+		err = os.WriteFile(server, content, 0o777)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	tests := []struct {
+		factors []Factor
+		same    bool
+	}{
+		{[]Factor{{"GOEXPERIMENT", []string{Default, "greenteagc"}}}, true},
+		{[]Factor{{"GOAMD64", []string{Default, "v1"}}}, runtime.GOARCH == "amd64"},
+		{[]Factor{{"pgo", []string{Default, "off"}}}, true},
+		{[]Factor{{"server", []string{server, bin.Path}}}, true},
+		{[]Factor{{"GOGC", []string{"50", "100"}}, {"pgo", []string{Default, "off"}}}, true},
+		{[]Factor{{"GOGC", []string{"50", "100"}}}, false},
+		{[]Factor{{"server", []string{server, bin.Path}}, {"GOGC", []string{"50", "100"}}}, true},
+		{[]Factor{{"layout", []string{Default, "1"}}}, false},
+	}
+	for _, tt := range tests {
+		c := DefaultConfig()
+		c.Factors, c.Source, c.Cache, c.Out, c.Logf = tt.factors, source, t.TempDir(), t.TempDir(), t.Logf
+		x := &experiment{Config: c, binaries: map[binaryKey]program{}, clients: map[int]program{}}
+		if err := x.makePlan(); err != nil {
+			t.Fatal(err)
+		}
+		err := x.build(t.Context())
+		if refused := errors.As(err, new(*UsageError)) && strings.Contains(err.Error(), "are the same program"); refused != tt.same || !refused && err != nil {
+			t.Errorf("%v: %v, want refused %v", tt.factors, err, tt.same)
+		}
+	}
+}
+
+// The Makefile can not call this package before it is built: it says the same in its own way.
+func TestTheMakefileHasTheRecipeOfAllBuilds(t *testing.T) {
+	makePath, err := exec.LookPath("make")
+	if err != nil {
+		t.Skip("no make")
+	}
+	t.Setenv("GOARCH", "riscv64") // not to be taken from the environment
+	cmd := exec.Command(makePath, "-n", "build")
+	cmd.Dir = filepath.Join("..", "..")
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	lines := slices.DeleteFunc(strings.Split(string(out), "\n"), func(l string) bool { return !strings.Contains(l, " build -") })
+	if len(lines) != 2 {
+		t.Fatalf("%d builds in %s", len(lines), out)
+	}
+	for _, line := range lines {
+		words := strings.Fields(line)
+		for _, want := range append(append(pinned(), buildArgs()...), "-pgo=off") {
+			if !slices.Contains(words, want) {
+				t.Errorf("make has no %s: %s", want, line)
+			}
+		}
+		for _, name := range userNames {
+			if !slices.ContainsFunc(words, func(w string) bool { return strings.HasPrefix(w, name+"=") }) {
+				t.Errorf("make does not pass %s: %s", name, line)
+			}
+		}
+	}
+}
