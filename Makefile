@@ -8,6 +8,7 @@ BENCH       ?= .
 BENCHTIME   ?= 0.3s
 COUNT       ?= 1
 VERSUSFLAGS ?=
+OPENLOOPFLAGS ?=
 PKGS        ?= ./...
 
 # The products are pure Go, built the same way everywhere so that two builds of one tree are one binary: what the user has set
@@ -85,6 +86,10 @@ profile: build ## where an operation's time goes, into kvserver/PROFILE.md (syst
 .PHONY: versus
 versus: build ## drive kvserver, redis, valkey, memcached in interleaved rounds (VERSUSFLAGS=-h lists the options)
 	$(GO) run ./cmd/internal/versus -kvserver bin/kvserver $(VERSUSFLAGS)
+
+.PHONY: openloop
+openloop: build ## kvmark in open loop beside a minimal client, both servers (OPENLOOPFLAGS=-h lists the options; 10 min)
+	$(GO) run ./cmd/internal/openloop -kvmark bin/kvmark -kvserver bin/kvserver $(OPENLOOPFLAGS)
 
 .PHONY: restart
 restart: build ## start after a crash: 20 million Sets over a million keys beside 1 million, every mode and Redis

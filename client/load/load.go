@@ -75,8 +75,8 @@ type Config struct {
 	Logf     func(format string, args ...any) // notes, one line each; may be nil
 	Kill     <-chan struct{}                  // once closed, servers are killed and Run returns without waiting for replies; may be nil
 
-	tick  time.Duration       // between two looks at the workers; 0: a second
-	pause func(time.Duration) // see [pause]; nil: that
+	tick     time.Duration         // between two looks at the workers; 0: a second
+	newAlarm func() (alarm, error) // of a worker in open loop; nil: the system's
 }
 
 // The kinds of arrivals.
@@ -294,9 +294,17 @@ func Run(ctx context.Context, c Config) (Outcome, error) {
 	return r.out, nil
 }
 
-// ensureDescriptors sees that this process, and a server that inherits its limit, may have a connection for each worker.
+// paced reports whether workers send on a schedule, in some windows at least.
+func (c Config) paced() bool { return c.Rate.Open() || c.SLO.Set() }
+
+// ensureDescriptors sees that this process, and a server that inherits its limit, may have a connection for each worker, and
+// a timer where it is paced.
 func (c Config) ensureDescriptors() error {
-	return client.EnsureDescriptors(c.Workload.Workers, "use fewer --workers")
+	n := c.Workload.Workers
+	if c.paced() {
+		n *= 2
+	}
+	return client.EnsureDescriptors(n, "use fewer --workers")
 }
 
 // withDefaults fills in what may be left out.
@@ -309,8 +317,8 @@ func (c Config) withDefaults() Config {
 	}
 	c.Patience = cmp.Or(c.Patience, 20*time.Second)
 	c.tick = cmp.Or(c.tick, time.Second)
-	if c.pause == nil {
-		c.pause = pause
+	if c.newAlarm == nil {
+		c.newAlarm = newAlarm
 	}
 	if c.Progress == nil {
 		c.Progress = func(Progress) {}

@@ -135,24 +135,32 @@ func (s *schedule) rest(end time.Duration, f func(at time.Duration, count int64)
 	return total
 }
 
-// pauseBefore is how long before its moment a sleeping worker asks to be woken: the kernel may be late by its timer slack,
-// 50 us unless set otherwise. See [pause].
-const pauseBefore = 60 * time.Microsecond
+// longestWait is how long a worker sleeps at most before it looks again whether the window has been ended early.
+const longestWait = 50 * time.Millisecond
 
 // await waits for the next moment of the schedule, handing in rows meanwhile. It returns early when the window ends.
-func (w *worker) await(p *phase) {
+func (w *worker) await(p *phase) error {
 	for {
 		now := time.Since(p.t0)
 		w.turn(p, now)
 		left := w.schedule.next - now
-		switch {
-		case left <= 0 || int64(now) >= p.end.Load():
-			return
-		case left > 3*time.Millisecond:
-			time.Sleep(min(left-2*time.Millisecond, 50*time.Millisecond)) // its end may move
-		default:
-			p.pause(left)
-			return
+		if left <= 0 || int64(now) >= p.end.Load() {
+			return nil
+		}
+		if err := w.alarm.wait(min(left, longestWait)); err != nil {
+			return err
 		}
 	}
 }
+
+// alarm wakes the goroutine that waits for it after d, as exactly as the system can. Meanwhile it keeps no P.
+type alarm interface {
+	wait(d time.Duration) error
+	close()
+}
+
+// runtimeAlarm is as exact as the runtime's timers, which is to a millisecond on some systems.
+type runtimeAlarm struct{}
+
+func (runtimeAlarm) wait(d time.Duration) error { time.Sleep(d); return nil }
+func (runtimeAlarm) close()                     {}

@@ -198,6 +198,9 @@ func (s *session) close() {
 		if w.conn != nil {
 			w.conn.Close()
 		}
+		if w.alarm != nil {
+			w.alarm.close()
+		}
 	}
 }
 

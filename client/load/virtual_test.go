@@ -68,11 +68,13 @@ func (s *slowServer) serve(c net.Conn) {
 // virtual runs one window of Sets against the server, in virtual time. It must be called within a bubble.
 func virtual(t *testing.T, c Config, server *slowServer) (out outcome, cell result.Cell) {
 	t.Helper()
-	c.Modes, c.Server, c.pause = []string{"memory"}, "none", time.Sleep
+	c.Modes, c.Server = []string{"memory"}, "none"
+	c.newAlarm = func() (alarm, error) { return runtimeAlarm{}, nil }
+	c = c.withDefaults()
 	if err := c.Validate(); err != nil {
 		t.Fatal(err)
 	}
-	s := &session{runner: &runner{Config: c.withDefaults()}, mode: "memory", server: newTarget(Target{})}
+	s := &session{runner: &runner{Config: c}, mode: "memory", server: newTarget(Target{})}
 	for id := range c.Workload.Workers {
 		w, err := newWorker(id, c)
 		if err != nil {

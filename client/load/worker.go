@@ -36,6 +36,7 @@ type worker struct {
 	key, value []byte
 	schedule   schedule   // of the phase, in open loop
 	arrivals   *rand.Rand // for its gaps; nil: constant
+	alarm      alarm      // and to wait for them; nil in closed loop
 	timing                // of the phase
 	second     *histogram // of the current second
 	at         int        // the current second
@@ -51,6 +52,11 @@ func newWorker(id int, c Config) (*worker, error) {
 	w.timing = newTiming(c.Pipeline, c.Rate.Open())
 	if c.Arrivals == Poisson {
 		w.arrivals = rand.New(rand.NewPCG(c.Workload.Seed, uint64(id)+1<<32)) // not the stream of its keys
+	}
+	if c.paced() {
+		if w.alarm, err = c.newAlarm(); err != nil {
+			return nil, err
+		}
 	}
 	return w, nil
 }
@@ -121,7 +127,6 @@ type phase struct {
 	start  chan struct{} // closed at t0
 	t0     time.Time
 	end    atomic.Int64 // ns after t0; only ever moved to an earlier moment that is yet to come
-	pause  func(time.Duration)
 	series *series
 }
 
@@ -138,7 +143,11 @@ func (w *worker) run(p *phase) {
 		free := begin
 		if p.rate.Open() {
 			if w.schedule.next > begin {
-				w.await(p)
+				if err := w.await(p); err != nil {
+					w.t.note(err)
+					w.t.errors++
+					break
+				}
 				begin = time.Since(p.t0)
 			}
 			if begin >= time.Duration(p.end.Load()) {
