@@ -15,7 +15,7 @@ const (
 	// Goroutine gives each connection a goroutine that reads, runs and writes: plain Go on every system.
 	Goroutine IO = "goroutine"
 	// Loop serves many connections with one goroutine, which shares the system calls of a wake-up among all that are
-	// ready. It needs Linux, and serves TCP only: other connections get a goroutine.
+	// ready. It needs Linux, and serves TCP and Unix sockets: connections with TLS get a goroutine.
 	Loop IO = "loop"
 )
 
@@ -61,10 +61,18 @@ type link interface {
 }
 
 func newConn(srv *Server, nc net.Conn, id int64) *conn {
-	c := &conn{srv: srv, session: newSession(srv, id), since: time.Now(), local: nc.LocalAddr(), remote: nc.RemoteAddr()}
+	c := &conn{srv: srv, session: newSession(srv, id), since: time.Now(), local: nc.LocalAddr(), remote: remoteAddr(nc)}
 	c.session.conn = c
 	c.active.Store(srv.ticks.Load())
 	return c
+}
+
+// remoteAddr is the address of a client. At a Unix socket it has none of its own, and goes by that of the socket.
+func remoteAddr(nc net.Conn) net.Addr {
+	if local, ok := nc.LocalAddr().(*net.UnixAddr); ok {
+		return &net.UnixAddr{Name: local.Name + ":0", Net: local.Net}
+	}
+	return nc.RemoteAddr()
 }
 
 // stuck reports whether the connection has sent or taken nothing for longer than idle or slow; idle 0 = no limit.

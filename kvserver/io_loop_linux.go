@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"syscall"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -174,11 +175,19 @@ func (l *loop) watch(fd int, events uint32) error {
 
 // take makes a connection one of a loop's, unless there are no loops or it is of a kind that they cannot serve.
 func (ls loops) take(c *conn, nc net.Conn) bool {
-	tcp, ok := nc.(*net.TCPConn)
-	if len(ls) == 0 || !ok {
+	if len(ls) == 0 {
 		return false
 	}
-	raw, err := tcp.SyscallConn()
+	var socket syscall.Conn
+	switch nc := nc.(type) {
+	case *net.TCPConn:
+		socket = nc
+	case *net.UnixConn:
+		socket = nc
+	default:
+		return false
+	}
+	raw, err := socket.SyscallConn()
 	if err != nil {
 		return false
 	}
@@ -190,7 +199,7 @@ func (ls loops) take(c *conn, nc net.Conn) bool {
 	if err != nil || dupErr != nil {
 		return false
 	}
-	_ = tcp.Close()
+	_ = nc.Close()
 	l := ls[int(c.session.id)%len(ls)]
 	link := &loopLink{conn: c, loop: l, fd: fd}
 	c.link = link

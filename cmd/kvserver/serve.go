@@ -11,6 +11,7 @@ import (
 	"os"
 	"runtime"
 	"runtime/pprof"
+	"strings"
 	"syscall"
 	"time"
 
@@ -45,7 +46,7 @@ func serveCommand(stdout, stderr io.Writer) *cli.Command {
 		Flags: []cli.Flag{
 			&cli.StringFlag{Name: "mode", Value: string(storage.Memory), Usage: "how values are kept: memory, serialize, file or lsm"},
 			&cli.StringFlag{Name: "dir", Usage: "data `DIR`ectory, made if it is missing"},
-			&cli.StringFlag{Name: "addr", Value: "127.0.0.1:7379", Usage: "`HOST:PORT` to listen on; port 0 takes a free one"},
+			&cli.StringFlag{Name: "addr", Value: "127.0.0.1:7379", Usage: "`HOST:PORT` to listen on, where port 0 takes a free one, or unix:PATH for a Unix socket"},
 			&cli.StringFlag{Name: "wal-sync", Value: wal.Interval.String(), Usage: "when a write counts as done: buffered (in memory), os (written), interval (written, synced every --sync-every), always (synced)"},
 			&cli.DurationFlag{Name: "sync-every", Value: time.Second, Usage: "interval: time between syncs"},
 			sizeFlag("segment-bytes", 256<<20, "size of one file of the log, at least 4KiB"),
@@ -92,11 +93,10 @@ func serve(c *cli.Context, stdout, stderr io.Writer) (err error) {
 		return usageError{err}
 	}
 	// Before the replay, which may take long, and not heard before it is done.
-	tcp, err := listen(addr)
+	ln, err := listen(addr)
 	if err != nil {
 		return err
 	}
-	ln := net.Listener(tcp)
 	if secure != nil {
 		ln = tls.NewListener(ln, secure)
 	}
@@ -147,8 +147,13 @@ func startProfile(path string) (stop func() error, err error) {
 	}, nil
 }
 
-func listen(addr *net.TCPAddr) (*net.TCPListener, error) {
-	ln, err := net.ListenTCP("tcp", addr)
+func listen(addr net.Addr) (net.Listener, error) {
+	ln, err := net.Listen(addr.Network(), addr.String())
+	if errors.Is(err, syscall.EADDRINUSE) && addr.Network() == "unix" && abandoned(addr) {
+		if err = os.Remove(addr.String()); err == nil {
+			ln, err = net.Listen(addr.Network(), addr.String())
+		}
+	}
 	if errors.Is(err, syscall.EADDRINUSE) {
 		return nil, fmt.Errorf("address %s is in use by another program; stop it or give another --addr", addr)
 	}
@@ -158,8 +163,20 @@ func listen(addr *net.TCPAddr) (*net.TCPListener, error) {
 	return ln, nil
 }
 
+// abandoned reports whether a path is that of a socket whose server was killed: the system leaves the file.
+func abandoned(addr net.Addr) bool {
+	if info, err := os.Lstat(addr.String()); err != nil || info.Mode().Type() != os.ModeSocket {
+		return false
+	}
+	nc, err := net.DialTimeout(addr.Network(), addr.String(), time.Second)
+	if err == nil {
+		_ = nc.Close()
+	}
+	return errors.Is(err, syscall.ECONNREFUSED)
+}
+
 func announceAndServe(ctx context.Context, srv *kvserver.Server, ln net.Listener, r ready, stdout io.Writer) error {
-	r.Ready, r.Addr, r.PID, r.Go, r.RunID = true, ln.Addr().String(), os.Getpid(), runtime.Version(), srv.RunID()
+	r.Ready, r.Addr, r.PID, r.Go, r.RunID = true, addrText(ln.Addr()), os.Getpid(), runtime.Version(), srv.RunID()
 	line, err := json.Marshal(r)
 	if err == nil {
 		_, err = fmt.Fprintf(stdout, "%s\n", line)
@@ -173,11 +190,29 @@ func announceAndServe(ctx context.Context, srv *kvserver.Server, ln net.Listener
 	return nil
 }
 
-// listenAddr resolves the address to listen on. One that other machines can reach needs a password.
-func listenAddr(text string, guarded bool) (*net.TCPAddr, error) {
+// unixPrefix begins an --addr that is the path of a Unix socket.
+const unixPrefix = "unix:"
+
+// addrText is an address as --addr has it.
+func addrText(addr net.Addr) string {
+	if addr.Network() == "unix" {
+		return unixPrefix + addr.String()
+	}
+	return addr.String()
+}
+
+// listenAddr resolves the address to listen on. One that other machines can reach needs a password; who may use a Unix socket,
+// the file system decides.
+func listenAddr(text string, guarded bool) (net.Addr, error) {
+	if path, ok := strings.CutPrefix(text, unixPrefix); ok {
+		if path == "" {
+			return nil, fmt.Errorf("--addr %s: there is no path behind it", text)
+		}
+		return &net.UnixAddr{Name: path, Net: "unix"}, nil
+	}
 	addr, err := net.ResolveTCPAddr("tcp", text)
 	if err != nil {
-		return nil, fmt.Errorf("--addr %q: %w; want HOST:PORT", text, err)
+		return nil, fmt.Errorf("--addr %q: %w; want HOST:PORT or unix:PATH", text, err)
 	}
 	if !addr.IP.IsLoopback() && !guarded {
 		return nil, fmt.Errorf("--addr %s can be reached from other machines; give --password (or --insecure to serve anybody)", text)
