@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"strings"
 	"time"
 
 	"kvmark/kvserver/resp"
@@ -36,6 +37,7 @@ func (e *ReplyError) Error() string {
 
 // Options of a connection. The zero value works.
 type Options struct {
+	TLS      TLS           // how it is encrypted
 	User     string        // sent with AUTH before the password; "": the server's default user
 	Password string        // sent with AUTH; "" sends none
 	Name     string        // sent with CLIENT SETNAME, to be told from others in CLIENT LIST; "" sends none
@@ -49,17 +51,20 @@ type Conn struct {
 	parser resp.ReplyParser
 }
 
-// Dial connects, and signs in where the options say so.
+// Dial connects to HOST:PORT, or to the Unix socket of unix:PATH, and signs in where the options say so.
 func Dial(ctx context.Context, addr string, o Options) (*Conn, error) {
 	if o.Timeout == 0 {
 		o.Timeout = 5 * time.Second
 	}
 	ctx, cancel := context.WithTimeout(ctx, o.Timeout)
 	defer cancel()
-	var d net.Dialer
-	conn, err := d.DialContext(ctx, "tcp", addr)
+	secure, err := o.TLS.Load()
 	if err != nil {
-		return nil, fmt.Errorf("client: connect to %s: %w", addr, explain(err))
+		return nil, fmt.Errorf("client: %w", err)
+	}
+	conn, err := open(ctx, net.Dialer{}, addr, secure)
+	if err != nil {
+		return nil, fmt.Errorf("client: connect to %s: %w", addr, err)
 	}
 	c := New(conn, addr, o.MaxReply)
 	// A cancelled context wakes a blocked sign-in by moving its deadline.
@@ -73,6 +78,9 @@ func Dial(ctx context.Context, addr string, o Options) (*Conn, error) {
 	}
 	if err != nil {
 		c.Close()
+		if secure == nil && c.silent() && ctx.Err() == nil && speaksTLS(addr) {
+			err = fmt.Errorf("client: %s: the server speaks TLS there, not plain text: use rediss:// instead of redis:// (%w)", addr, err)
+		}
 		return nil, err
 	}
 	return c, nil
@@ -86,20 +94,34 @@ func New(conn net.Conn, addr string, maxReply int) *Conn {
 }
 
 func (c *Conn) signIn(o Options) error {
-	if o.Password != "" {
-		auth := []string{"AUTH", o.User, o.Password}
-		if o.User == "" {
-			auth = []string{"AUTH", o.Password}
-		}
-		if _, err := c.Do(auth...); err != nil {
-			return fmt.Errorf("client: sign in: %w", err)
-		}
+	if err := c.SignIn(o.User, o.Password); err != nil {
+		return err
 	}
 	if o.Name != "" {
 		// Servers without the command still serve.
 		if _, err := c.Do("CLIENT", "SETNAME", o.Name); err != nil && !errors.As(err, new(*ServerError)) {
 			return err
 		}
+	}
+	return nil
+}
+
+// SignIn says who we are, if there is a password; user "" is the server's default one. The password is in no error, even where
+// the server repeats it.
+func (c *Conn) SignIn(user, password string) error {
+	if password == "" {
+		return nil
+	}
+	auth := []string{"AUTH", user, password}
+	if user == "" {
+		auth = []string{"AUTH", password}
+	}
+	_, err := c.Do(auth...)
+	if said, ok := errors.AsType[*ServerError](err); ok {
+		said.Text = strings.ReplaceAll(said.Text, password, "xxxxx")
+	}
+	if err != nil {
+		return fmt.Errorf("client: sign in: %w", err)
 	}
 	return nil
 }
@@ -161,8 +183,11 @@ func (c *Conn) Receive() (resp.Reply, error) {
 		if n > 0 {
 			c.Take(n)
 			if r.Kind == resp.Error || r.Kind == resp.BulkError {
-				return resp.Reply{}, &ServerError{c.addr, string(r.Bytes)}
+				err := &ServerError{c.addr, string(r.Bytes)}
+				c.said = err
+				return resp.Reply{}, err
 			}
+			c.said = nil
 			return r, nil
 		}
 		if err := c.More(); err != nil {

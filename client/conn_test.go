@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -21,28 +22,35 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// serve answers one connection with talk, and returns its address. The test ends when talk has.
+// serve answers each connection with talk, and returns their address. The test ends when talk has, for all of them.
 func serve(t testing.TB, talk func(net.Conn)) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		c, err := l.Accept()
-		if err != nil {
-			return
+	serveOn(t, l, talk)
+	return l.Addr().String()
+}
+
+func serveOn(t testing.TB, l net.Listener, talk func(net.Conn)) {
+	var talking sync.WaitGroup
+	talking.Go(func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			talking.Go(func() {
+				defer c.Close()
+				talk(c)
+			})
 		}
-		defer c.Close()
-		talk(c)
-	}()
+	})
 	t.Cleanup(func() {
 		l.Close()
-		<-done
+		talking.Wait()
 	})
-	return l.Addr().String()
 }
 
 func dial(t testing.TB, addr string, o Options) *Conn {

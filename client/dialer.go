@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -19,6 +20,7 @@ import (
 // A server on this machine is reached from 127.0.0.1 and, once that has made its share, from 127.0.0.2, 127.0.0.3 and so on.
 type Dialer struct {
 	addr     string
+	secure   *tls.Config // nil: plain text
 	loopback bool
 	dialer   net.Dialer
 }
@@ -30,16 +32,20 @@ const PortsPerSource = 20_000
 // MaxSources is how many own addresses there may be: 127.0.0.1 to 127.0.0.250.
 const MaxSources = 250
 
-// NewDialer returns a dialer of connections to addr.
-func NewDialer(addr string) *Dialer {
-	d := &Dialer{addr: addr}
+// NewDialer returns a dialer of connections to addr, which is as for [Dial]. The error is about the files of t.
+func NewDialer(addr string, t TLS) (*Dialer, error) {
+	secure, err := t.Load()
+	if err != nil {
+		return nil, fmt.Errorf("client: %w", err)
+	}
+	d := &Dialer{addr: addr, secure: secure}
 	host, _, _ := net.SplitHostPort(addr)
 	ip, err := netip.ParseAddr(host)
 	if err != nil || !ip.Is4() || !ip.IsLoopback() {
-		return d
+		return d, nil
 	}
 	d.loopback, d.dialer.Control = true, lateBind
-	return d
+	return d, nil
 }
 
 // Dial opens the i-th connection, of all processes of this machine together. i chooses the own address, nothing else.
@@ -51,11 +57,11 @@ func (d *Dialer) Dial(ctx context.Context, i int) (net.Conn, error) {
 		from = " from " + source.String()
 		dialer.LocalAddr = net.TCPAddrFromAddrPort(netip.AddrPortFrom(source, 0))
 	}
-	c, err := dialer.DialContext(ctx, "tcp", d.addr)
+	c, err := open(ctx, dialer, d.addr, d.secure)
 	if err == nil {
 		return c, nil
 	}
-	return nil, fmt.Errorf("client: connection %d to %s%s: %w", i+1, d.addr, from, explain(err))
+	return nil, fmt.Errorf("client: connection %d to %s%s: %w", i+1, d.addr, from, err)
 }
 
 // explain says what the system's limits mean, with their numbers.

@@ -1,11 +1,13 @@
 package client
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"os"
+	"syscall"
 	"time"
 )
 
@@ -29,6 +31,8 @@ type Wire struct {
 	exchange   *exchange // nil: there is none for this kind
 	in         []byte    // in[start:end] has arrived and is not yet taken; the last reply aliases what is before it
 	start, end int
+	taken      bool         // something has been
+	said       *ServerError // the last reply, if it was an error: often why the server then closes the connection
 }
 
 const (
@@ -101,7 +105,13 @@ func (w *Wire) Flush() error {
 func (w *Wire) Arrived() []byte { return w.in[w.start:w.end] }
 
 // Take takes the first n bytes of Arrived off it. They stay valid as long.
-func (w *Wire) Take(n int) { w.start += n }
+func (w *Wire) Take(n int) {
+	w.start += n
+	w.taken = true
+}
+
+// silent reports whether the server has said nothing that could be understood.
+func (w *Wire) silent() bool { return !w.taken }
 
 // More waits for more bytes behind those of Arrived.
 func (w *Wire) More() error {
@@ -132,10 +142,14 @@ func (w *Wire) room() {
 	}
 }
 
+// broken is the error of a connection that has to be given up, with what the server said last.
 func (w *Wire) broken(what string, err error) error {
+	closed := false
 	switch {
 	case errors.Is(err, io.EOF):
-		err = errors.New("server closed the connection")
+		closed, err = true, errors.New("server closed the connection")
+	case errors.Is(err, syscall.EPIPE), errors.Is(err, syscall.ECONNRESET):
+		closed, err = true, fmt.Errorf("server closed the connection (%w)", cause(err))
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		err = fmt.Errorf("no reply in time: %w", os.ErrDeadlineExceeded)
 	default:
@@ -144,6 +158,35 @@ func (w *Wire) broken(what string, err error) error {
 		if errors.As(err, &sys) {
 			err = sys.Err
 		}
+		err = wantsCertificate(err)
+	}
+	if closed {
+		if words := w.lastWords(); words != "" {
+			err = fmt.Errorf("%w after it had said %q", err, words)
+		}
 	}
 	return fmt.Errorf("client: %s: %s: %w", w.addr, what, err)
 }
+
+// lastWords is what a server that has closed the connection had said before: most likely why. After a write that failed it may
+// have arrived and not have been read.
+func (w *Wire) lastWords() string {
+	if w.start == w.end {
+		_ = w.conn.SetReadDeadline(time.Now().Add(wordsTimeout))
+		w.room()
+		n, _ := w.conn.Read(w.in[w.end:]) // the error is known
+		w.end += n
+	}
+	if line, _, _ := bytes.Cut(w.Arrived(), []byte("\r\n")); len(line) > 0 {
+		return string(line[:min(len(line), wordsMost)])
+	}
+	if w.said != nil {
+		return "-" + w.said.Text
+	}
+	return ""
+}
+
+const (
+	wordsTimeout = 100 * time.Millisecond
+	wordsMost    = 200 // bytes
+)

@@ -87,7 +87,10 @@ func (r *run) enter(ctx context.Context, host *load.Host, c Config) error {
 	if err := client.EnsureDescriptors(c.connections(c.Rooms), "have fewer --rooms or --users"); err != nil {
 		return err
 	}
-	dialer := client.NewDialer(host.Addr())
+	dialer, err := client.NewDialer(host.Addr(), host.Target().TLS)
+	if err != nil {
+		return err
+	}
 	for range min(c.Rooms, clocks) {
 		r.clocks = append(r.clocks, newClock())
 	}
@@ -169,12 +172,8 @@ func (u *user) connect(ctx context.Context, dialer *client.Dialer, host *load.Ho
 	defer context.AfterFunc(ctx, func() { _ = nc.SetDeadline(time.Unix(1, 0)) })()
 	err = nc.SetDeadline(time.Now().Add(enterTimeout))
 	conn := client.New(nc, host.Addr(), 0)
-	if name, password := host.Login(); password != "" && err == nil {
-		auth := []string{"AUTH", name, password}
-		if name == "" {
-			auth = []string{"AUTH", password}
-		}
-		_, err = conn.Do(auth...)
+	if err == nil {
+		err = conn.SignIn(host.Target().User, host.Target().Password)
 	}
 	if err == nil {
 		err = introduce(conn)
@@ -197,9 +196,8 @@ func (r *run) leave() {
 	for _, room := range r.rooms {
 		for _, u := range room.users {
 			for _, c := range []net.Conn{u.conn, u.to} {
-				if t, ok := c.(*net.TCPConn); ok {
-					_ = t.SetLinger(0)
-					_ = t.Close()
+				if c != nil {
+					client.HangUp(c)
 				}
 			}
 		}

@@ -272,7 +272,10 @@ func TestConnectionsComeFromSeveralAddresses(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer ln.Close()
-	d := client.NewDialer(ln.Addr().String())
+	d, err := client.NewDialer(ln.Addr().String(), client.TLS{})
+	if err != nil {
+		t.Fatal(err)
+	}
 	for i, want := range map[int]string{0: "127.0.0.1", client.PortsPerSource - 1: "127.0.0.1", client.PortsPerSource: "127.0.0.2", 3 * client.PortsPerSource: "127.0.0.4"} {
 		c, err := d.Dial(t.Context(), i)
 		if err != nil {

@@ -190,7 +190,7 @@ func (m *measurement) connect(ctx context.Context) error {
 		}
 		m.agents = append(m.agents, r)
 	}
-	user, password := m.host.Login()
+	target := m.host.Target()
 	begin := time.Now()
 	reports := make([]connected, len(m.agents))
 	firsts, first := make([]int, len(m.agents)), 0
@@ -200,7 +200,7 @@ func (m *measurement) connect(ctx context.Context) error {
 	}
 	if err := m.each(func(i int, a agent) (err error) {
 		reports[i], err = a.connect(ctx, connectOrder{
-			Addr: m.host.Addr(), User: user, Password: password, Connections: m.share(m.connections, i), First: firsts[i],
+			Addr: target.Addr, TLS: target.TLS, User: target.User, Password: target.Password, Connections: m.share(m.connections, i), First: firsts[i],
 			Rate: m.ConnectRate / float64(m.Clients), TimeoutSeconds: m.Load.Patience.Seconds(),
 		})
 		return err

@@ -26,13 +26,14 @@ type agent interface {
 
 // connectOrder says which connections an agent is to open.
 type connectOrder struct {
-	Addr           string  `json:"addr"`
-	User           string  `json:"user"`
-	Password       string  `json:"password"`
-	Connections    int     `json:"connections"`
-	First          int     `json:"first"` // the number of the first among those of all agents
-	Rate           float64 `json:"rate"`  // connections a second
-	TimeoutSeconds float64 `json:"timeout_seconds"`
+	Addr           string     `json:"addr"`
+	TLS            client.TLS `json:"tls"`
+	User           string     `json:"user"`
+	Password       string     `json:"password"`
+	Connections    int        `json:"connections"`
+	First          int        `json:"first"` // the number of the first among those of all agents
+	Rate           float64    `json:"rate"`  // connections a second
+	TimeoutSeconds float64    `json:"timeout_seconds"`
 }
 
 // connected is what became of it.
@@ -91,7 +92,10 @@ func (s *sender) connect(ctx context.Context, o connectOrder) (connected, error)
 	if err := client.EnsureDescriptors(o.Connections, "share the connections among more processes (--clients)"); err != nil {
 		return connected{Failure: err.Error()}, nil
 	}
-	dialer := client.NewDialer(o.Addr)
+	dialer, err := client.NewDialer(o.Addr, o.TLS)
+	if err != nil {
+		return connected{}, err
+	}
 	timeout := time.Duration(o.TimeoutSeconds * float64(time.Second))
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -147,14 +151,7 @@ func introduce(ctx context.Context, dialer *client.Dialer, i int, o connectOrder
 	}
 	defer context.AfterFunc(ctx, func() { _ = nc.SetDeadline(time.Unix(1, 0)) })()
 	conn := client.New(nc, o.Addr, 0)
-	if o.Password != "" {
-		auth := []string{"AUTH", o.User, o.Password}
-		if o.User == "" {
-			auth = []string{"AUTH", o.Password}
-		}
-		_, err = conn.Do(auth...)
-	}
-	if err == nil {
+	if err = conn.SignIn(o.User, o.Password); err == nil {
 		// Its reply tells that OFF will be understood, too.
 		_, err = conn.Do("CLIENT", "REPLY", "ON")
 		switch {
@@ -324,10 +321,7 @@ func (s *sender) stop() {
 // close closes all connections, without leaving their ports at rest for a minute.
 func (s *sender) close() {
 	for _, c := range s.conns {
-		if t, ok := c.(*net.TCPConn); ok {
-			_ = t.SetLinger(0)
-		}
-		_ = c.Close()
+		client.HangUp(c)
 	}
 	s.conns = nil
 }

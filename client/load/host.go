@@ -54,8 +54,8 @@ func (h *Host) Mode() string { return h.s.mode }
 // Addr is where the server listens.
 func (h *Host) Addr() string { return h.s.server.addr }
 
-// Login is what a target asks for; both are empty for a child.
-func (h *Host) Login() (user, password string) { return h.s.server.user, h.s.server.password }
+// Target is how the server is reached. For a child it has an address only.
+func (h *Host) Target() Target { return h.s.server.target() }
 
 // Process is the server as it sees itself.
 func (h *Host) Process() result.Process { return h.s.out.Server }

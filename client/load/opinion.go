@@ -21,6 +21,10 @@ func (s *session) secondOpinion(ctx context.Context) {
 		s.Logf("second opinion: redis-benchmark takes a password only on its command line, where everybody can read it: not run")
 		return
 	}
+	if s.server.tls.On {
+		s.Logf("second opinion: redis-benchmark is not run over TLS, which not every build of it has")
+		return
+	}
 	tool, err := exec.LookPath("redis-benchmark")
 	if err != nil {
 		s.Logf("second opinion: no redis-benchmark in PATH")
@@ -60,15 +64,15 @@ func (s *session) lastCell(op string) *result.Cell {
 func (s *session) opinionLength() time.Duration { return min(s.Duration, 10*time.Second) }
 
 func (s *session) redisBenchmark(ctx context.Context, tool, op string, qps float64) (o result.SecondOpinion, err error) {
-	host, port, err := net.SplitHostPort(s.server.addr)
-	if err != nil {
-		return o, err
+	where := []string{"-s", strings.TrimPrefix(s.server.addr, "unix:")}
+	if host, port, err := net.SplitHostPort(s.server.addr); err == nil && where[1] == s.server.addr {
+		where = []string{"-h", host, "-p", port}
 	}
 	n := max(1000, int(qps*s.opinionLength().Seconds()))
-	args := []string{
-		"-h", host, "-p", port, "-t", op, "-c", strconv.Itoa(s.Workload.Workers), "-P", strconv.Itoa(s.Pipeline),
+	args := append(where,
+		"-t", op, "-c", strconv.Itoa(s.Workload.Workers), "-P", strconv.Itoa(s.Pipeline),
 		"-n", strconv.Itoa(n), "-r", strconv.Itoa(s.Workload.Workers * s.Workload.Keys), "-d", strconv.Itoa(int(s.Workload.MeanValueBytes() + 0.5)), "--csv",
-	}
+	)
 	ctx, cancel := context.WithTimeout(ctx, 10*s.opinionLength()+s.Patience)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, tool, args...)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"kvmark/client"
 	"kvmark/client/result"
 	"kvmark/client/workload"
 )
@@ -19,6 +20,9 @@ func (c Config) Plan() result.Plan {
 		Distribution: w.Distribution.String(), Mix: w.Mix.String(), Pipeline: c.Pipeline,
 		Server: c.Server, ServerArgs: c.ServerArgs, ServerEnv: c.ServerEnv, Dir: c.Dir, SecondOpinion: c.SecondOpinion, Cold: c.Cold,
 		Target: c.Target.String(), AllowData: c.AllowData,
+	}
+	if t := c.Target.TLS; t != (client.TLS{On: t.On}) {
+		p.TargetTLS = &result.TLS{CA: t.CA, Cert: t.Cert, Key: t.Key, SkipVerify: t.SkipVerify}
 	}
 	if c.Rate.Open() {
 		p.Rate = c.Rate.String()
@@ -65,6 +69,9 @@ func FromPlan(p result.Plan) (Config, error) {
 	if p.Target != "" {
 		c.Target, e = ParseTarget(p.Target)
 		take(e)
+		if t := p.TargetTLS; t != nil {
+			c.Target.TLS = client.TLS{On: true, CA: t.CA, Cert: t.Cert, Key: t.Key, SkipVerify: t.SkipVerify}
+		}
 		c.Modes, c.WALSync = nil, Default().WALSync
 	}
 	if err == nil {

@@ -15,6 +15,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"kvmark/client"
 )
 
 // server is a kvserver that we started. It leads its own process group, so that a Ctrl-C at the terminal reaches us
@@ -23,6 +25,7 @@ import (
 type server struct {
 	foreign        bool
 	user, password string
+	tls            client.TLS
 	path           string
 	runID          string
 	addr           string

@@ -5,7 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"net/url"
+	"os"
+	"regexp"
+	"strconv"
 	"strings"
 	"time"
 
@@ -17,37 +21,78 @@ import (
 // Target is a server that runs already and is somebody else's: it is neither started nor stopped, its data are not
 // flushed, its counters not reset, and what it does not tell is not shown.
 type Target struct {
-	Addr           string
+	Addr           string // host:port, or unix: and the path of a socket
 	User, Password string
+	TLS            client.TLS
 }
 
-// ParseTarget reads redis://[[user]:password@]host[:port]. Errors do not repeat the password.
+// TargetForms are the URLs that ParseTarget reads.
+const TargetForms = "redis://[[USER]:PASSWORD@]HOST[:PORT], rediss:// for TLS, or unix://[[USER]:PASSWORD@]/PATH"
+
+// hostName is a host without what a part of a password that was taken for a host may hold.
+var hostName = regexp.MustCompile(`^[A-Za-z0-9_]([A-Za-z0-9._-]*[A-Za-z0-9_.])?$`)
+
+// ParseTarget reads one of TargetForms. No error repeats any of it: where a URL is not what it should be, a password may stand
+// anywhere in it.
 func ParseTarget(s string) (Target, error) {
-	const want = "want redis://[[USER]:PASSWORD@]HOST[:PORT]"
+	bad := func(why string) (Target, error) {
+		return Target{}, fmt.Errorf("target: %s; want %s, with %%xx for a character of the password that has a meaning in URLs, "+
+			"such as %%23 for # and %%2F for / (the URL is not shown: it may hold a password)", why, TargetForms)
+	}
 	u, err := url.Parse(s)
 	switch {
 	case err != nil: // it quotes s
-		return Target{}, errors.New("target: " + want + ", with %xx for what may not stand in a URL")
-	case u.Scheme != "redis" || u.Hostname() == "" || u.RawQuery != "" || u.Fragment != "":
-		return Target{}, fmt.Errorf("target %s: %s", u.Redacted(), want)
-	case u.Path != "" && u.Path != "/" && u.Path != "/0":
-		return Target{}, fmt.Errorf("target %s: only database 0 is measured", u.Redacted())
+		return bad("this is not a URL")
+	case u.Scheme != "redis" && u.Scheme != "rediss" && u.Scheme != "unix":
+		return bad("the URL begins with none of the schemes that are known")
+	case u.Opaque != "":
+		return bad("there is no // behind the scheme")
+	case strings.ContainsAny(s, "?#"):
+		return bad("a ? or # stands in the URL")
 	}
-	t := Target{Addr: net.JoinHostPort(u.Hostname(), "6379"), User: u.User.Username()}
-	if u.Port() != "" {
-		t.Addr = net.JoinHostPort(u.Hostname(), u.Port())
-	}
+	t := Target{User: u.User.Username(), TLS: client.TLS{On: u.Scheme == "rediss"}}
 	var given bool
-	if t.Password, given = u.User.Password(); t.User != "" && !given {
-		return Target{}, errors.New("target: a user needs a password; a password alone is written redis://:PASSWORD@HOST")
+	if t.Password, given = u.User.Password(); t.User != "" && !given || t.User == "" && u.User != nil && t.Password == "" {
+		return bad("a user needs a password, and a password alone is written :PASSWORD@")
 	}
+	if u.Scheme == "unix" {
+		if u.Host != "" || len(u.Path) < 2 {
+			return bad("the path of a Unix socket begins with the third /")
+		}
+		t.Addr = "unix:" + u.Path
+		return t, nil
+	}
+	host, port := u.Hostname(), u.Port()
+	ip, ipErr := netip.ParseAddr(host)
+	bracketed := strings.HasPrefix(u.Host, "[")
+	switch {
+	case host == "" || bracketed != (ipErr == nil && ip.Is6()) || ipErr != nil && !hostName.MatchString(host):
+		return bad("there is no host, or none of a form that hosts have")
+	case u.Path != "" && u.Path != "/" && u.Path != "/0":
+		return bad("only database 0 is measured: nothing but /0 may stand behind the host")
+	case port == "" && strings.HasSuffix(u.Host, ":"):
+		return bad("the port is missing behind the :")
+	}
+	if port == "" {
+		port = "6379"
+	}
+	if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
+		return bad("the port is not within 1..65535")
+	}
+	t.Addr = net.JoinHostPort(host, port)
 	return t, nil
 }
 
 // String is the target without its password; "" for none.
 func (t Target) String() string {
-	if t.Addr == "" {
+	path, unix := strings.CutPrefix(t.Addr, "unix:")
+	switch {
+	case t.Addr == "":
 		return ""
+	case unix:
+		return (&url.URL{Scheme: "unix", Path: path}).String()
+	case t.TLS.On:
+		return "rediss://" + t.Addr
 	}
 	return "redis://" + t.Addr
 }
@@ -55,7 +100,7 @@ func (t Target) String() string {
 // Local reports whether the server is on this machine, as our own are.
 func (t Target) Local() bool {
 	host, _, _ := net.SplitHostPort(t.Addr)
-	return t.Addr == "" || host == "localhost" || net.ParseIP(host).IsLoopback()
+	return t.Addr == "" || strings.HasPrefix(t.Addr, "unix:") || host == "localhost" || net.ParseIP(host).IsLoopback()
 }
 
 // targetMode is what a target's cells have for a mode: how it stores values is its own affair.
@@ -66,7 +111,12 @@ const targetTimeout = 5 * time.Second
 
 // newTarget stands for the process that we did not start.
 func newTarget(t Target) *server {
-	return &server{addr: t.Addr, user: t.User, password: t.Password, foreign: true, done: make(chan struct{})}
+	return &server{addr: t.Addr, user: t.User, password: t.Password, tls: t.TLS, foreign: true, done: make(chan struct{})}
+}
+
+// target is how the server is reached.
+func (s *server) target() Target {
+	return Target{Addr: s.addr, User: s.user, Password: s.password, TLS: s.tls}
 }
 
 // target measures all operations, as often as asked, on the one target.
@@ -94,13 +144,11 @@ func (s *session) introduce() error {
 		return err
 	}
 	r, err := s.control.Do("PING")
-	switch {
-	case err != nil && strings.Contains(err.Error(), "NOAUTH"):
-		return fmt.Errorf("%w: give its password, redis://:PASSWORD@%s", err, s.server.addr)
-	case err != nil:
-		return fmt.Errorf("PING: %w: is this a server that speaks Redis's protocol?", err)
-	case string(r.Bytes) != "PONG":
-		return fmt.Errorf("%s answers PING with %.40q: is this a server that speaks Redis's protocol?", s.server.addr, r.Bytes)
+	if err == nil && string(r.Bytes) != "PONG" {
+		err = fmt.Errorf("%s answers %.40q", s.server.addr, r.Bytes)
+	}
+	if err != nil {
+		return fmt.Errorf("PING: %w", s.server.hint(err))
 	}
 	if r, err = s.control.Do("DBSIZE"); err != nil {
 		return fmt.Errorf("DBSIZE, by which keys are proved: %w", err)
@@ -110,6 +158,25 @@ func (s *session) introduce() error {
 			"use an empty server, or --allow-data if that does not matter", s.server.addr, s.base)
 	}
 	return nil
+}
+
+// hint adds what helps to what a server said, or did not say, when it was greeted.
+func (s *server) hint(err error) error {
+	said, _ := errors.AsType[*client.ServerError](err)
+	switch {
+	case errors.As(err, new(resp.ProtocolError)), errors.As(err, new(*client.ReplyError)):
+		return fmt.Errorf("%w: that is not Redis's protocol, which a target has to speak", err)
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return fmt.Errorf("%w: it takes connections and says nothing on them: does it speak Redis's protocol, and is it alive?", err)
+	case said == nil:
+		return err
+	case strings.HasPrefix(said.Text, "NOAUTH"):
+		t := s.target()
+		return fmt.Errorf("%w: give its password, %s", err, strings.Replace(t.String(), "://", "://:PASSWORD@", 1))
+	case strings.HasPrefix(said.Text, "LOADING"):
+		return fmt.Errorf("%w: wait until it has, then try again", err)
+	}
+	return err
 }
 
 // probe writes and reads one of the first worker's own keys, so that a command that is unknown or not allowed ends the
@@ -135,13 +202,10 @@ func (s *session) probe() error {
 // dialTarget connects, and sees that the server is the one that was there before, as far as it says who it is.
 func (s *session) dialTarget(ctx context.Context, name string) (*client.Conn, error) {
 	c, err := client.Dial(ctx, s.server.addr, client.Options{
-		Name: name, User: s.server.user, Password: s.server.password, Timeout: targetTimeout, MaxReply: workload.MaxValueSize,
+		Name: name, User: s.server.user, Password: s.server.password, TLS: s.server.tls, Timeout: targetTimeout, MaxReply: workload.MaxValueSize,
 	})
 	if err != nil {
-		if errors.As(err, new(resp.ProtocolError)) {
-			err = fmt.Errorf("%w: is this a server that speaks Redis's protocol?", err)
-		}
-		return nil, err
+		return nil, s.server.hint(err)
 	}
 	err = c.SetDeadline(time.Now().Add(targetTimeout))
 	var in info
@@ -152,7 +216,7 @@ func (s *session) dialTarget(ctx context.Context, name string) (*client.Conn, er
 	case errors.As(err, new(*client.ServerError)): // it has no INFO, or not for us
 		err = nil
 	case err != nil:
-		err = fmt.Errorf("INFO: %w: is this a server that speaks Redis's protocol?", err)
+		err = fmt.Errorf("INFO: %w", s.server.hint(err))
 	case s.server.runID == "":
 		s.server.runID = id
 	case s.server.runID != id:

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"kvmark/client"
 	"kvmark/client/load/loadtest"
 )
 
@@ -112,26 +113,61 @@ func TestATargetThatCannotBeMeasuredEndsTheRunBeforeItBegins(t *testing.T) {
 
 func TestParseTarget(t *testing.T) {
 	for _, tt := range []struct {
-		in   string
-		want Target
+		in, printed string
+		want        Target
 	}{
-		{"redis://localhost", Target{Addr: "localhost:6379"}},
-		{"redis://127.0.0.1:1/0", Target{Addr: "127.0.0.1:1"}},
-		{"redis://:p%40ss@[::1]:2", Target{Addr: "[::1]:2", Password: "p@ss"}},
-		{"redis://joe:x@h", Target{Addr: "h:6379", User: "joe", Password: "x"}},
+		{"redis://localhost", "redis://localhost:6379", Target{Addr: "localhost:6379"}},
+		{"redis://127.0.0.1:1/0", "redis://127.0.0.1:1", Target{Addr: "127.0.0.1:1"}},
+		{"redis://:p%40ss@[::1]:2", "redis://[::1]:2", Target{Addr: "[::1]:2", Password: "p@ss"}},
+		{"redis://:p@ss:w@h", "redis://h:6379", Target{Addr: "h:6379", Password: "p@ss:w"}},
+		{"redis://joe:x@h", "redis://h:6379", Target{Addr: "h:6379", User: "joe", Password: "x"}},
+		{"rediss://joe:x@h:7", "rediss://h:7", Target{Addr: "h:7", User: "joe", Password: "x", TLS: client.TLS{On: true}}},
+		{"unix:///run/a b.sock", "unix:///run/a%20b.sock", Target{Addr: "unix:/run/a b.sock"}},
+		{"unix://:x%23@/s", "unix:///s", Target{Addr: "unix:/s", Password: "x#"}},
 	} {
-		if got, err := ParseTarget(tt.in); err != nil || got != tt.want {
-			t.Errorf("%s: %+v, %v", tt.in, got, err)
+		got, err := ParseTarget(tt.in)
+		if err != nil || got != tt.want || got.String() != tt.printed {
+			t.Errorf("%s: %+v, %v, printed %s", tt.in, got, err, got)
 		}
 	}
-	for _, in := range []string{"", "localhost:6379", "http://h", "redis://", "redis://:secret@h/1", "redis://joe@h", "redis://:secret@h:x", "redis://:secret@h?a=b", "redis://:%zzsecret@h"} {
-		if _, err := ParseTarget(in); err == nil || strings.Contains(err.Error(), "secret") {
-			t.Errorf("%s: %v", in, err)
+	for _, in := range []string{
+		"", "localhost:6379", "http://h", "redis://", "redis://:Secret@h/1", "redis://Secret@h", "redis://:@h", "redis://@h", "redis://:Secret@h:x",
+		"redis://:Secret@h?a=b", "redis://:%zzSecret@h", "redis://:57#Secret@h", "redis://:/Secret@h", "redis://:?Secret@h", "redis:Secret@h", "redis:/Secret@h",
+		"redis://:Secret@h:7407:7", "redis://:Secret@h:7407:", "redis://:Secret@h:0", "redis://:Secret@h:65536", "redis://:Secret@::1:7", "redis://:Secret@h#",
+		"redis://:Secret@h/0?", "redis://:S/Secret@h", "redis://x:57/Secret@h", "redis://x:57#Secret@h", "redis://x:57?Secret@h", "redis://:Sec ret@Sec ret",
+		"redis://:Secret\\@h", "redis://:Secret@[h]", "redis://:Secret@[::1", "redis://:Secret@-h", "redis://Secret:57@/", "redis//:Secret@h", "Secret", ":Secret@h",
+		"unix://:Secret@h/s", "unix://:Secret@/", "unix:Secret", "unix:///s?p=Secret", "rediss://:Secret@", "REDIS//Secret", "redis://:Secret\n@h", "redis://:Secret@h\x00",
+	} {
+		_, err := ParseTarget(in)
+		if err == nil || strings.Contains(err.Error(), "Secret") {
+			t.Errorf("%q: %v", in, err)
+		} else if !strings.Contains(err.Error(), "%xx") {
+			t.Errorf("%q: no hint how to write it: %v", in, err)
 		}
 	}
-	if s := (Target{Addr: "h:1", Password: "secret"}).String(); s != "redis://h:1" {
-		t.Errorf("printed as %s", s)
+	if s := (Target{}).String(); s != "" {
+		t.Errorf("none is printed as %s", s)
 	}
+}
+
+// Whatever stands around a password, wherever that is, no error repeats it.
+func FuzzParseTargetKeepsSecrets(f *testing.F) {
+	for _, around := range [][2]string{{"redis://:", "@h"}, {"redis:", "@h"}, {"redis://:57#", "@h"}, {"unix://", "/s"}, {"redis://h:", ""}, {"redis://:x@h/", "?"}} {
+		f.Add(around[0], around[1])
+	}
+	f.Fuzz(func(t *testing.T, before, behind string) {
+		const secret = "Xs3cr3tX" // no word of ours
+		target, err := ParseTarget(before + secret + behind)
+		if err != nil && strings.Contains(err.Error(), secret) {
+			t.Errorf("%q: %v", before+secret+behind, err)
+		}
+		if err == nil && strings.Contains(target.Password, secret) && !strings.Contains(target.Addr, secret) && strings.Contains(target.String(), secret) {
+			t.Errorf("%q is printed as %s", before+secret+behind, target)
+		}
+		if again, err2 := ParseTarget(target.String()); err == nil && (err2 != nil || again.Addr != target.Addr || again.TLS != target.TLS) {
+			t.Errorf("%q is printed as %s, which is %+v, %v", before+secret+behind, target, again, err2)
+		}
+	})
 }
 
 func TestParseSLO(t *testing.T) {

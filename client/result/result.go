@@ -68,12 +68,21 @@ type Plan struct {
 	Cold            bool              `json:"cold,omitempty"`
 	SecondOpinion   bool              `json:"second_opinion,omitempty"`
 	Target          string            `json:"target,omitempty"` // a server that was there, without its password; empty: our own
+	TargetTLS       *TLS              `json:"target_tls,omitempty"` // of a rediss:// target; null: what the system trusts
 	AllowData       bool              `json:"allow_data,omitempty"`
 	Server          string            `json:"server"`                // path of the binary
 	ServerArgs      []string          `json:"server_args,omitempty"` // flags beyond those that follow from the rest
 	ServerEnv       []string          `json:"server_env,omitempty"`
 	Dir             string            `json:"dir"` // where data directories were made
 	Extra           map[string]string `json:"extra,omitempty"`
+}
+
+// TLS names what an encrypted target was trusted by, and the files of the certificate that it was shown.
+type TLS struct {
+	CA         string `json:"ca,omitempty"`
+	Cert       string `json:"cert,omitempty"`
+	Key        string `json:"key,omitempty"`
+	SkipVerify bool   `json:"skip_verify,omitempty"`
 }
 
 // Varied stands in a plan for what has several values.

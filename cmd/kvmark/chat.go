@@ -48,34 +48,33 @@ func chatCommand() *cli.Command {
 // hostFlags are those of commands that bring their own load to one server.
 func hostFlags() []cli.Flag {
 	d := load.Default()
-	return []cli.Flag{
+	return append([]cli.Flag{
 		&cli.StringFlag{Name: "mode", Value: d.Modes[0], Usage: "storage mode of the server"},
 		&cli.StringFlag{Name: "wal-sync", Value: d.WALSync, Usage: "when a Set is acknowledged: buffered, os, interval, always"},
-		&cli.StringFlag{Name: "target", Usage: "`redis://[[USER]:PASSWORD@]HOST[:PORT]` of a running server, instead of one of our own"},
 		&cli.StringFlag{Name: "server", Usage: "`PATH` of kvserver (default: beside kvmark, else in PATH, else built if this is the kvmark module)"},
 		&cli.StringFlag{Name: "dir", Usage: "`DIR` in which the server gets its data directory (default: the system's for temporary files)"},
 		&cli.BoolFlag{Name: "keep", Usage: "leave the data directory"},
 		&cli.StringFlag{Name: "out", Usage: "`DIR` for result.json (default: results/ and the time)"},
 		&cli.StringFlag{Name: "format", Value: string(report.Table), Usage: "table, json, csv, markdown or bench"},
-	}
+	}, targetFlags()...)
 }
 
 // hostConfig reads the flags of hostFlags; its errors are usage errors.
 func hostConfig(c *cli.Context) (cfg load.Config, format report.Format, err error) {
 	if c.NArg() > 0 {
-		return cfg, "", fmt.Errorf("%s takes no arguments, got %q: options begin with --", c.Command.Name, c.Args().First())
+		return cfg, "", fmt.Errorf("%s takes no arguments, got %s: options begin with --", c.Command.Name, argument(c.Args().First()))
 	}
 	cfg = load.Default()
 	cfg.Modes, cfg.WALSync, cfg.Dir, cfg.Keep = []string{c.String("mode")}, c.String("wal-sync"), c.String("dir"), c.Bool("keep")
 	cfg.Server = "found later"
-	if s := c.String("target"); s != "" {
+	if cfg.Target, err = parseTarget(c); err != nil {
+		return cfg, "", err
+	}
+	if cfg.Target.Addr != "" {
 		for _, name := range []string{"server", "mode", "wal-sync", "dir", "keep"} {
 			if c.IsSet(name) {
 				return cfg, "", fmt.Errorf("--%s is about a server of our own: it excludes --target", name)
 			}
-		}
-		if cfg.Target, err = load.ParseTarget(s); err != nil {
-			return cfg, "", err
 		}
 	}
 	if format, err = report.ParseFormat(c.String("format")); err != nil {

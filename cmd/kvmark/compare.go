@@ -235,7 +235,7 @@ func compareOptions(c *cli.Context) (o compareFlags, err error) {
 			return o, err
 		}
 	case c.NArg() > 0:
-		return o, fmt.Errorf("compare takes no argument but chat or conns, got %q: options begin with --", c.Args().First())
+		return o, fmt.Errorf("compare takes no argument but chat or conns, got %s: options begin with --", argument(c.Args().First()))
 	default:
 		for _, f := range driverFlags() {
 			if name := f.Names()[0]; c.IsSet(name) {

@@ -54,7 +54,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 			if c.NArg() == 0 {
 				return usageError{errors.New("no command")}
 			}
-			return usageError{fmt.Errorf("unknown command %q", c.Args().First())}
+			return usageError{fmt.Errorf("unknown command %s", argument(c.Args().First()))}
 		},
 	}
 	for _, c := range app.Commands {

@@ -18,12 +18,11 @@ func replayCommand() *cli.Command {
 		ArgsUsage: "RESULT",
 		Description: "Every option comes from the plan in the result, also the server's path, its environment and the directory for data.\n" +
 			"`kvmark report --diff OLD NEW` then tells what differs.",
-		Flags: []cli.Flag{
+		Flags: append([]cli.Flag{
 			&cli.StringFlag{Name: "out", Usage: "`DIR` for result.json (default: results/ and the time)"},
 			&cli.StringFlag{Name: "format", Value: string(report.Table), Usage: "table, json, csv, markdown or bench"},
 			&cli.StringFlag{Name: "server", Usage: "`PATH` of another kvserver than then"},
-			&cli.StringFlag{Name: "target", Usage: "`URL` of the target, if it has a password: results hold none"},
-		},
+		}, targetFlags()...), // a password is in no result
 		Action: func(c *cli.Context) error {
 			format, err := report.ParseFormat(c.String("format"))
 			if err != nil {
@@ -49,7 +48,7 @@ func replayCommand() *cli.Command {
 			case c.IsSet("server") && f.Plan.Target != "":
 				return usageError{errors.New("--server: the plan is about a target")}
 			case c.IsSet("target"):
-				if cfg.Target, err = load.ParseTarget(c.String("target")); err != nil {
+				if cfg.Target, err = parseTarget(c); err != nil {
 					return usageError{err}
 				}
 			case c.IsSet("server"):

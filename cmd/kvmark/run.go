@@ -28,7 +28,7 @@ func runCommand() *cli.Command {
 			"that are proved to exist, every value compared. Before the Gets the keys that no Set has hit are written too, which is\n" +
 			"the stage \"fill\": not timed, not counted. The result is INVALID (exit 3) unless the client's books agree with\n" +
 			"the server's. Workers send when their last reply is there (closed loop), or by --rate on a schedule (open loop).",
-		Flags: []cli.Flag{
+		Flags: append([]cli.Flag{
 			&cli.StringFlag{Name: "modes", Value: strings.Join(d.Modes, ","), Usage: "storage modes: memory, serialize, file, lsm"},
 			&cli.IntFlag{Name: "workers", Value: d.Workload.Workers, Usage: "connections, one batch in flight on each"},
 			&cli.DurationFlag{Name: "duration", Value: d.Duration, Usage: "measured `TIME` of each operation"},
@@ -55,11 +55,10 @@ func runCommand() *cli.Command {
 			&cli.StringFlag{Name: "out", Usage: "`DIR` for result.json (default: results/ and the time)"},
 			&cli.StringFlag{Name: "format", Value: string(report.Table), Usage: "table, json, csv, markdown or bench"},
 			&cli.StringFlag{Name: "server", Usage: "`PATH` of kvserver (default: beside kvmark, else in PATH, else built if this is the kvmark module)"},
-			&cli.StringFlag{Name: "target", Usage: "`URL` of a server that runs already, redis://[[USER]:PASSWORD@]HOST[:PORT]; it is never flushed"},
 			&cli.BoolFlag{Name: "allow-data", Usage: "measure a --target although it holds keys"},
 			&cli.StringFlag{Name: "dir", Usage: "`DIR` in which servers get their data directories (default: the system's for temporary files)"},
 			&cli.BoolFlag{Name: "keep", Usage: "leave the data directories"},
-		},
+		}, targetFlags()...),
 		Action: func(c *cli.Context) error {
 			cfg, format, err := runConfig(c)
 			if err != nil {
@@ -186,7 +185,7 @@ const fsyncs = 15
 // runConfig reads the flags; its errors are usage errors.
 func runConfig(c *cli.Context) (cfg load.Config, format report.Format, err error) {
 	if c.NArg() > 0 {
-		return cfg, "", fmt.Errorf("run takes no arguments, got %q: options begin with --", c.Args().First())
+		return cfg, "", fmt.Errorf("run takes no arguments, got %s: options begin with --", argument(c.Args().First()))
 	}
 	cfg = load.Default()
 	if cfg.Modes, err = splitList(c, "modes"); err != nil {
@@ -227,10 +226,8 @@ func runConfig(c *cli.Context) (cfg load.Config, format report.Format, err error
 			return cfg, "", err
 		}
 	}
-	if c.IsSet("target") {
-		if cfg.Target, err = load.ParseTarget(c.String("target")); err != nil {
-			return cfg, "", err
-		}
+	if cfg.Target, err = parseTarget(c); err != nil {
+		return cfg, "", err
 	}
 	if cfg.Workload.ValueSize, err = workload.ParseSize(c.String("value-size")); err != nil {
 		return cfg, "", err

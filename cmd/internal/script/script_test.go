@@ -3,13 +3,20 @@
 package script
 
 import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"encoding/pem"
 	"errors"
 	"fmt"
+	"math/big"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
 	"testing"
+	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
 )
@@ -49,9 +56,28 @@ func TestScripts(t *testing.T) {
 			e.Setenv("TMPDIR", filepath.Join(e.WorkDir, "tmp"))
 			return os.Mkdir(filepath.Join(e.WorkDir, "tmp"), 0o700)
 		},
-		Cmds:                map[string]func(*testscript.TestScript, bool, []string){"exits": exits},
+		Cmds:                map[string]func(*testscript.TestScript, bool, []string){"exits": exits, "certificate": certificate},
 		RequireExplicitExec: true,
 	})
+}
+
+// certificate is the script command `certificate CERT KEY`: it makes a certificate for localhost that signs itself, and its key.
+func certificate(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 2 {
+		ts.Fatalf("usage: certificate CERT KEY")
+	}
+	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	ts.Check(err)
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour),
+		DNSNames: []string{"localhost"}, IsCA: true, BasicConstraintsValid: true,
+	}
+	cert, err := x509.CreateCertificate(rand.Reader, template, template, private.Public(), private)
+	ts.Check(err)
+	key, err := x509.MarshalPKCS8PrivateKey(private)
+	ts.Check(err)
+	ts.Check(os.WriteFile(ts.MkAbs(args[0]), pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: cert}), 0o600))
+	ts.Check(os.WriteFile(ts.MkAbs(args[1]), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: key}), 0o600))
 }
 
 // exits is the script command `exits CODE PROGRAM ARG...`: the program must end with just this exit code.
