@@ -4,10 +4,10 @@ import (
 	"fmt"
 	"net"
 	"os"
-	"syscall"
 	"runtime"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 	"unsafe"
 

@@ -71,7 +71,7 @@ func (s *session) redisBenchmark(ctx context.Context, tool, op string, qps float
 	n := max(1000, int(qps*s.opinionLength().Seconds()))
 	args := append(where,
 		"-t", op, "-c", strconv.Itoa(s.Workload.Workers), "-P", strconv.Itoa(s.Pipeline),
-		"-n", strconv.Itoa(n), "-r", strconv.Itoa(s.Workload.Workers * s.Workload.Keys), "-d", strconv.Itoa(int(s.Workload.MeanValueBytes() + 0.5)), "--csv",
+		"-n", strconv.Itoa(n), "-r", strconv.Itoa(s.Workload.Workers*s.Workload.Keys), "-d", strconv.Itoa(int(s.Workload.MeanValueBytes()+0.5)), "--csv",
 	)
 	ctx, cancel := context.WithTimeout(ctx, 10*s.opinionLength()+s.Patience)
 	defer cancel()

@@ -67,7 +67,7 @@ type Plan struct {
 	Score           string            `json:"score,omitempty"`    // trimmed or last3: shown beside the median
 	Cold            bool              `json:"cold,omitempty"`
 	SecondOpinion   bool              `json:"second_opinion,omitempty"`
-	Target          string            `json:"target,omitempty"` // a server that was there, without its password; empty: our own
+	Target          string            `json:"target,omitempty"`     // a server that was there, without its password; empty: our own
 	TargetTLS       *TLS              `json:"target_tls,omitempty"` // of a rediss:// target; null: what the system trusts
 	AllowData       bool              `json:"allow_data,omitempty"`
 	Server          string            `json:"server"`                // path of the binary
