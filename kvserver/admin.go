@@ -17,16 +17,29 @@ func timeCommand(s *session, _ [][]byte) {
 
 // shutdownCommand ends the server. As in Redis the only reply is the end of the connection.
 func shutdownCommand(s *session, args [][]byte) {
+	var save, nosave, abort, other bool
 	for _, a := range args[1:] {
 		switch {
-		case is(a, "nosave"), is(a, "save"), is(a, "now"), is(a, "force"):
+		case is(a, "nosave"):
+			nosave = true
+		case is(a, "save"):
+			save = true
+		case is(a, "now"), is(a, "force"):
+			other = true
 		case is(a, "abort"):
-			s.fail("ERR No shutdown in progress.")
-			return
+			abort = true
 		default:
 			s.fail(errSyntax)
 			return
 		}
+	}
+	switch {
+	case save && nosave, abort && (save || nosave || other):
+		s.fail(errSyntax)
+		return
+	case abort:
+		s.fail("ERR No shutdown in progress.")
+		return
 	}
 	s.closeAfterReply()
 	s.srv.stop()
@@ -67,16 +80,14 @@ func lastsaveCommand(s *session, _ [][]byte) { s.integer(s.srv.checkpoints.last.
 // maxSleep bounds DEBUG SLEEP.
 const maxSleep = time.Hour
 
-// debugCommand is DEBUG SLEEP seconds: it keeps this client waiting, and no other.
-func debugCommand(s *session, args [][]byte) {
-	if !is(args[1], "sleep") {
-		s.unknownSubcommand("debug", args[1])
-		return
+func debugParts() []command {
+	return []command{
+		{name: "sleep", arity: 3, flags: admin, group: "server", summary: "Keeps this client waiting.", run: debugSleep},
 	}
-	if len(args) != 3 {
-		s.wrongSubArity("debug", "sleep")
-		return
-	}
+}
+
+// debugSleep is DEBUG SLEEP seconds: it keeps this client waiting, and no other.
+func debugSleep(s *session, args [][]byte) {
 	seconds, err := strconv.ParseFloat(string(args[2]), 64)
 	if err != nil || !(seconds >= 0 && seconds <= maxSleep.Seconds()) {
 		s.fail(fmt.Sprintf("ERR value is not a number of seconds between 0 and %d", int(maxSleep.Seconds())))
@@ -84,4 +95,28 @@ func debugCommand(s *session, args [][]byte) {
 	}
 	s.delay = time.Duration(seconds * float64(time.Second))
 	s.ok()
+}
+
+// roleCommand is ROLE: a master without replicas.
+func roleCommand(s *session, _ [][]byte) {
+	s.out = resp.AppendArray(s.out, 3)
+	s.out = resp.AppendBulk(s.out, "master")
+	s.integer(0)
+	s.out = resp.AppendArray(s.out, 0)
+}
+
+// waitCommand is WAIT replicas timeout. There are no replicas, and never will be, so it does not wait.
+func waitCommand(s *session, args [][]byte) {
+	_, ok := resp.ParseInt(args[1])
+	timeout, timed := resp.ParseInt(args[2])
+	switch {
+	case !ok:
+		s.fail(errInteger)
+	case !timed:
+		s.fail("ERR timeout is not an integer or out of range")
+	case timeout < 0:
+		s.fail("ERR timeout is negative")
+	default:
+		s.integer(0)
+	}
 }

@@ -2,7 +2,6 @@ package kvserver
 
 import (
 	"cmp"
-	"fmt"
 	"runtime/debug"
 	"slices"
 	"time"
@@ -26,7 +25,7 @@ const notCounted = -1
 
 // holdAll counts what the session holds now. It reports false if the budget has no room for it; then it counts as before.
 func (s *session) holdAll() bool {
-	want := int64(len(s.out)+s.parser.Size()) + s.pending.Load()
+	want := int64(len(s.out)+s.parser.Size()) + s.pending.Load() + s.transactionBytes()
 	if want <= freeBytes {
 		want = 0
 	}
@@ -120,7 +119,7 @@ func (s *session) holdReply(c *command) {
 	}
 	text := errBudget
 	if size-s.start > s.srv.opts.MaxReply {
-		text = fmt.Sprintf("ERR reply of %d bytes; the limit is %d (--max-reply)", size-s.start, s.srv.opts.MaxReply)
+		text = replyTooLong(size-s.start, s.srv.opts.MaxReply)
 	}
 	s.out = append([]byte(nil), s.out[:s.start]...) // the big array goes now
 	s.errors.add(1)

@@ -2,13 +2,12 @@ package kvserver
 
 import (
 	"fmt"
+	"iter"
 	"strings"
-
-	"kvmark/kvserver/resp"
 )
 
 // flags say what a command does, for those who decide whether it may run.
-type flags uint8
+type flags uint16
 
 const (
 	write     flags = 1 << iota // may change the data
@@ -17,9 +16,15 @@ const (
 	fast                        // takes a time that does not depend on the data
 	admin                       // for operators
 	listening                   // allowed on a RESP2 connection that has subscriptions
+	messaging                   // part of Pub/Sub
+	immediate                   // runs at once between MULTI and EXEC
+	noMulti                     // refused between MULTI and EXEC
+	allKeys                     // may read or change any key; a transaction with it holds all locks
+	dangerous                   // not for everyday use, though not for operators alone
 )
 
-// command is one row of the table.
+// command is one row of the table. One of its parts, which Redis calls a subcommand, is a row of its own, which is named
+// container|part.
 type command struct {
 	name  string
 	arity int // arguments with the name; -n = at least n
@@ -28,13 +33,52 @@ type command struct {
 	firstKey, lastKey, keyStep int
 	group, summary             string
 	run                        func(s *session, args [][]byte)
+	parts                      []command // of a container, whose run is for a call without any
+	help                       []string  // of a container
 
-	index int // in the table
+	index int // among all rows
+}
+
+// takes reports whether the command may have so many arguments, its name included.
+func (c *command) takes(n int) bool {
+	if c.arity > 0 {
+		return n == c.arity
+	}
+	return n >= -c.arity
+}
+
+// keys are the arguments that are keys.
+func (c *command) keys(args [][]byte) iter.Seq[[]byte] {
+	return func(yield func([]byte) bool) {
+		if c.firstKey == 0 {
+			return
+		}
+		last := c.lastKey
+		if last < 0 {
+			last += len(args)
+		}
+		for i := c.firstKey; i <= last && i < len(args); i += c.keyStep {
+			if !yield(args[i]) {
+				return
+			}
+		}
+	}
+}
+
+// part returns the part of a container by its name in any case, nil if there is none.
+func (c *command) part(name []byte) *command {
+	for i := range c.parts {
+		if is(name, c.parts[i].name[len(c.name)+1:]) {
+			return &c.parts[i]
+		}
+	}
+	return nil
 }
 
 // commands is the table of all commands.
 type commands struct {
-	all    []command
+	table  []command
+	all    []*command // rows and the rows of their parts
 	byName map[string]*command
 }
 
@@ -42,15 +86,15 @@ type commands struct {
 const longestName = 16
 
 func newCommands() *commands {
-	c := &commands{byName: map[string]*command{}, all: []command{
+	c := &commands{byName: map[string]*command{}, table: []command{
 		{name: "ping", arity: -1, flags: fast | listening, group: "connection", summary: "Returns the server's liveliness response.", run: pingCommand},
 		{name: "echo", arity: 2, flags: fast, group: "connection", summary: "Returns the given string.", run: echoCommand},
 		{name: "hello", arity: -1, flags: fast | noAuth, group: "connection", summary: "Handshakes with the server.", run: helloCommand},
 		{name: "auth", arity: -2, flags: fast | noAuth, group: "connection", summary: "Authenticates the connection.", run: authCommand},
-		{name: "quit", arity: -1, flags: fast | noAuth | listening, group: "connection", summary: "Closes the connection.", run: quitCommand},
-		{name: "reset", arity: 1, flags: fast | noAuth | listening, group: "connection", summary: "Resets the connection.", run: resetCommand},
+		{name: "quit", arity: -1, flags: fast | noAuth | listening | immediate, group: "connection", summary: "Closes the connection.", run: quitCommand},
+		{name: "reset", arity: 1, flags: fast | noAuth | listening | immediate, group: "connection", summary: "Resets the connection.", run: resetCommand},
 		{name: "select", arity: 2, flags: fast, group: "connection", summary: "Changes the selected database. There is only 0.", run: selectCommand},
-		{name: "client", arity: -2, group: "connection", summary: "A container for client connection commands.", run: clientCommand},
+		{name: "client", arity: -2, group: "connection", summary: "A container for client connection commands.", parts: clientParts(), help: clientHelp()},
 
 		{name: "set", arity: -3, flags: write, firstKey: 1, lastKey: 1, keyStep: 1, group: "string", summary: "Sets the value of a key.", run: setCommand},
 		{name: "setnx", arity: 3, flags: write | fast, firstKey: 1, lastKey: 1, keyStep: 1, group: "string", summary: "Sets the value of a key that does not exist.", run: setnxCommand},
@@ -66,6 +110,13 @@ func newCommands() *commands {
 		{name: "decr", arity: 2, flags: write | fast, firstKey: 1, lastKey: 1, keyStep: 1, group: "string", summary: "Takes one off the number that a key holds.", run: decrCommand},
 		{name: "incrby", arity: 3, flags: write | fast, firstKey: 1, lastKey: 1, keyStep: 1, group: "string", summary: "Adds to the number that a key holds.", run: incrbyCommand},
 		{name: "decrby", arity: 3, flags: write | fast, firstKey: 1, lastKey: 1, keyStep: 1, group: "string", summary: "Takes from the number that a key holds.", run: decrbyCommand},
+		{name: "getset", arity: 3, flags: write | fast, firstKey: 1, lastKey: 1, keyStep: 1, group: "string", summary: "Returns the value of a key and sets another one.", run: getsetCommand},
+		{name: "getex", arity: -2, flags: write | fast, firstKey: 1, lastKey: 1, keyStep: 1, group: "string", summary: "Returns the value of a key and sets its end.", run: getexCommand},
+		{name: "msetnx", arity: -3, flags: write, firstKey: 1, lastKey: -1, keyStep: 2, group: "string", summary: "Sets the values of several keys at once, if none of them exists.", run: msetnxCommand},
+		{name: "incrbyfloat", arity: 3, flags: write | fast, firstKey: 1, lastKey: 1, keyStep: 1, group: "string", summary: "Adds to the number with a fraction that a key holds.", run: incrbyfloatCommand},
+		{name: "getrange", arity: 4, flags: readonly, firstKey: 1, lastKey: 1, keyStep: 1, group: "string", summary: "Returns a part of a value.", run: getrangeCommand},
+		{name: "substr", arity: 4, flags: readonly, firstKey: 1, lastKey: 1, keyStep: 1, group: "string", summary: "Returns a part of a value.", run: getrangeCommand},
+		{name: "setrange", arity: 4, flags: write, firstKey: 1, lastKey: 1, keyStep: 1, group: "string", summary: "Overwrites a part of a value.", run: setrangeCommand},
 
 		{name: "del", arity: -2, flags: write, firstKey: 1, lastKey: -1, keyStep: 1, group: "generic", summary: "Deletes keys.", run: delCommand},
 		{name: "unlink", arity: -2, flags: write | fast, firstKey: 1, lastKey: -1, keyStep: 1, group: "generic", summary: "Deletes keys.", run: delCommand},
@@ -80,38 +131,77 @@ func newCommands() *commands {
 		{name: "pttl", arity: 2, flags: readonly | fast, firstKey: 1, lastKey: 1, keyStep: 1, group: "generic", summary: "Returns the time a key has left in milliseconds.", run: pttlCommand},
 		{name: "persist", arity: 2, flags: write | fast, firstKey: 1, lastKey: 1, keyStep: 1, group: "generic", summary: "Removes the end of a key.", run: persistCommand},
 		{name: "type", arity: 2, flags: readonly | fast, firstKey: 1, lastKey: 1, keyStep: 1, group: "generic", summary: "Returns the type of a key's value, which is string.", run: typeCommand},
-		{name: "keys", arity: 2, flags: readonly, group: "generic", summary: "Returns all keys that match a pattern.", run: keysCommand},
-		{name: "scan", arity: -2, flags: readonly, group: "generic", summary: "Walks through the keys, some at a time.", run: scanCommand},
+		{name: "keys", arity: 2, flags: readonly | allKeys | dangerous, group: "generic", summary: "Returns all keys that match a pattern.", run: keysCommand},
+		{name: "scan", arity: -2, flags: readonly | allKeys, group: "generic", summary: "Walks through the keys, some at a time.", run: scanCommand},
+		{name: "touch", arity: -2, flags: readonly | fast, firstKey: 1, lastKey: -1, keyStep: 1, group: "generic", summary: "Counts how many of the keys exist. Nothing remembers accesses.", run: touchCommand},
+		{name: "copy", arity: -3, flags: write, firstKey: 1, lastKey: 2, keyStep: 1, group: "generic", summary: "Copies the value and the end of a key to another key.", run: copyCommand},
+		{name: "rename", arity: 3, flags: write, firstKey: 1, lastKey: 2, keyStep: 1, group: "generic", summary: "Renames a key.", run: renameCommand},
+		{name: "renamenx", arity: 3, flags: write | fast, firstKey: 1, lastKey: 2, keyStep: 1, group: "generic", summary: "Renames a key if the new name does not exist.", run: renamenxCommand},
+		{name: "randomkey", arity: 1, flags: readonly | allKeys, group: "generic", summary: "Returns some key.", run: randomkeyCommand},
+		{name: "wait", arity: 3, group: "generic", summary: "Waits for replicas, of which there are none.", run: waitCommand},
+		{name: "object", arity: -2, group: "generic", summary: "A container for object introspection commands.", parts: objectParts(), help: objectHelp()},
 
-		{name: "subscribe", arity: -2, flags: listening, group: "pubsub", summary: "Listens for messages published to channels.", run: subscribeCommand},
-		{name: "unsubscribe", arity: -1, flags: listening, group: "pubsub", summary: "Stops listening to messages posted to channels.", run: unsubscribeCommand},
-		{name: "psubscribe", arity: -2, flags: listening, group: "pubsub", summary: "Listens for messages published to channels that match patterns.", run: psubscribeCommand},
-		{name: "punsubscribe", arity: -1, flags: listening, group: "pubsub", summary: "Stops listening to messages published to channels that match patterns.", run: punsubscribeCommand},
-		{name: "publish", arity: 3, flags: fast, group: "pubsub", summary: "Posts a message to a channel.", run: publishCommand},
-		{name: "pubsub", arity: -2, group: "pubsub", summary: "A container for Pub/Sub commands.", run: pubsubCommand},
+		{name: "subscribe", arity: -2, flags: listening | messaging, group: "pubsub", summary: "Listens for messages published to channels.", run: subscribeCommand},
+		{name: "unsubscribe", arity: -1, flags: listening | messaging, group: "pubsub", summary: "Stops listening to messages posted to channels.", run: unsubscribeCommand},
+		{name: "psubscribe", arity: -2, flags: listening | messaging, group: "pubsub", summary: "Listens for messages published to channels that match patterns.", run: psubscribeCommand},
+		{name: "punsubscribe", arity: -1, flags: listening | messaging, group: "pubsub", summary: "Stops listening to messages published to channels that match patterns.", run: punsubscribeCommand},
+		{name: "publish", arity: 3, flags: fast | messaging, group: "pubsub", summary: "Posts a message to a channel.", run: publishCommand},
+		{name: "pubsub", arity: -2, group: "pubsub", summary: "A container for Pub/Sub commands.", parts: pubsubParts(), help: pubsubHelp()},
 
-		{name: "dbsize", arity: 1, flags: readonly | fast, group: "server", summary: "Returns the number of keys.", run: dbsizeCommand},
-		{name: "flushall", arity: -1, flags: write, group: "server", summary: "Removes all keys.", run: flushCommand},
-		{name: "flushdb", arity: -1, flags: write, group: "server", summary: "Removes all keys.", run: flushCommand},
-		{name: "info", arity: -1, group: "server", summary: "Returns information and statistics about the server.", run: infoCommand},
-		{name: "config", arity: -2, flags: admin, group: "server", summary: "A container for server configuration commands.", run: configCommand},
-		{name: "command", arity: -1, group: "server", summary: "Returns information about the commands.", run: commandCommand},
+		{name: "multi", arity: 1, flags: fast | immediate, group: "transactions", summary: "Starts a transaction.", run: multiCommand},
+		{name: "exec", arity: 1, flags: immediate, group: "transactions", summary: "Executes all commands in a transaction.", run: execCommand},
+		{name: "discard", arity: 1, flags: fast | immediate, group: "transactions", summary: "Discards a transaction.", run: discardCommand},
+		{name: "watch", arity: -2, flags: fast | immediate, firstKey: 1, lastKey: -1, keyStep: 1, group: "transactions", summary: "Monitors changes to keys to determine the execution of a transaction.", run: watchCommand},
+		{name: "unwatch", arity: 1, flags: fast, group: "transactions", summary: "Forgets about watched keys of a transaction.", run: unwatchCommand},
+
+		{name: "dbsize", arity: 1, flags: readonly | fast | allKeys, group: "server", summary: "Returns the number of keys.", run: dbsizeCommand},
+		{name: "flushall", arity: -1, flags: write | allKeys | dangerous, group: "server", summary: "Removes all keys.", run: flushCommand},
+		{name: "flushdb", arity: -1, flags: write | allKeys | dangerous, group: "server", summary: "Removes all keys.", run: flushCommand},
+		{name: "info", arity: -1, flags: dangerous, group: "server", summary: "Returns information and statistics about the server.", run: infoCommand},
+		{name: "config", arity: -2, group: "server", summary: "A container for server configuration commands.", parts: configParts(), help: configHelp()},
+		{name: "command", arity: -1, group: "server", summary: "Returns information about the commands.", run: commandCommand, parts: commandParts(), help: commandHelp()},
 		{name: "time", arity: 1, flags: fast, group: "server", summary: "Returns the server time.", run: timeCommand},
-		{name: "memory", arity: -2, flags: readonly, group: "server", summary: "A container for commands about memory.", run: memoryCommand},
+		{name: "memory", arity: -2, group: "server", summary: "A container for commands about memory.", parts: memoryParts(), help: memoryHelp()},
 		{name: "bgsave", arity: -1, flags: admin, group: "server", summary: "Makes a checkpoint in the background.", run: bgsaveCommand},
 		{name: "lastsave", arity: 1, flags: admin | fast, group: "server", summary: "Returns the time of the last checkpoint.", run: lastsaveCommand},
-		{name: "debug", arity: -2, flags: admin, group: "server", summary: "A container for commands for tests.", run: debugCommand},
-		{name: "shutdown", arity: -1, flags: admin, group: "server", summary: "Syncs the log and ends the server.", run: shutdownCommand},
+		{name: "debug", arity: -2, group: "server", summary: "A container for commands for tests.", parts: debugParts(), help: debugHelp()},
+		{name: "shutdown", arity: -1, flags: admin | noMulti, group: "server", summary: "Syncs the log and ends the server.", run: shutdownCommand},
+		{name: "role", arity: 1, flags: fast | dangerous, group: "server", summary: "Returns the replication role.", run: roleCommand},
+		{name: "slowlog", arity: -2, group: "server", summary: "A container for slow log commands.", parts: slowlogParts(), help: slowlogHelp()},
+		{name: "latency", arity: -2, group: "server", summary: "A container for latency diagnostics commands.", parts: latencyParts(), help: latencyHelp()},
 
 		// The first lines of an HTTP request: a web page that makes a browser talk to this port gets no further.
 		{name: "post", arity: -1, flags: noAuth, run: httpCommand},
 		{name: "host:", arity: -1, flags: noAuth, run: httpCommand},
+
+		// There are no scripts, and a client that tries hears so.
+		{name: "eval", arity: -1, run: scriptCommand},
+		{name: "evalsha", arity: -1, run: scriptCommand},
+		{name: "eval_ro", arity: -1, run: scriptCommand},
+		{name: "evalsha_ro", arity: -1, run: scriptCommand},
+		{name: "script", arity: -1, run: scriptCommand},
+		{name: "function", arity: -1, run: scriptCommand},
+		{name: "fcall", arity: -1, run: scriptCommand},
+		{name: "fcall_ro", arity: -1, run: scriptCommand},
 	}}
-	for i := range c.all {
-		c.all[i].index = i
-		c.byName[c.all[i].name] = &c.all[i]
+	for i := range c.table {
+		row := &c.table[i]
+		c.byName[row.name] = row
+		c.add(row)
+		if row.parts != nil {
+			row.parts = append(row.parts, command{name: "help", arity: 2, group: row.group, summary: "Returns helpful text about the parts.", run: row.tellHelp})
+		}
+		for i := range row.parts {
+			row.parts[i].name = row.name + "|" + row.parts[i].name
+			c.add(&row.parts[i])
+		}
 	}
 	return c
+}
+
+func (c *commands) add(row *command) {
+	row.index = len(c.all)
+	c.all = append(c.all, row)
 }
 
 // lookup finds a command by its name in any case. It allocates nothing.
@@ -157,18 +247,16 @@ func (s *session) unknown(args [][]byte) {
 		fmt.Fprintf(&b, "'%s' ", a[:min(len(a), shown-b.Len())])
 	}
 	name := args[0][:min(len(args[0]), shown)]
+	if s.tx != nil {
+		s.tx.failed = true
+	}
 	s.fail(fmt.Sprintf("ERR unknown command '%s', with args beginning with: %s", name, b.String()))
 	s.errors.add(1)
 }
 
-// unknownSubcommand replies to a container's unknown part.
-func (s *session) unknownSubcommand(container string, sub []byte) {
-	s.fail(fmt.Sprintf("ERR unknown subcommand '%s'. Try %s HELP.", sub[:min(len(sub), 128)], strings.ToUpper(container)))
-}
-
-// wrongSubArity replies to a container's part with the wrong number of arguments.
-func (s *session) wrongSubArity(container, sub string) {
-	s.fail("ERR wrong number of arguments for '" + container + "|" + sub + "' command")
+// unknownPart replies to a container's unknown part.
+func (s *session) unknownPart(container *command, part []byte) {
+	s.reject(container, fmt.Sprintf("ERR unknown subcommand '%s'. Try %s HELP.", part[:min(len(part), 128)], strings.ToUpper(container.name)))
 }
 
 func keyTooLong(n, limit int) string {
@@ -179,111 +267,19 @@ func valueTooLong(n, limit int) string {
 	return fmt.Sprintf("ERR value of %d bytes; the limit is %d", n, limit)
 }
 
+func replyTooLong(n, limit int) string {
+	return fmt.Sprintf("ERR reply of %d bytes; the limit is %d (--max-reply)", n, limit)
+}
+
 const (
 	errSyntax  = "ERR syntax error"
 	errInteger = "ERR value is not an integer or out of range"
 )
 
+// scriptCommand is what is left of EVAL and its kind.
+func scriptCommand(s *session, args [][]byte) {
+	s.fail("ERR " + strings.ToUpper(string(args[0])) + " is not supported: this server runs no scripts and no functions; MULTI, EXEC and WATCH are here")
+}
+
 // httpCommand ends a connection that speaks HTTP.
 func httpCommand(s *session, _ [][]byte) { s.closeAfterReply() }
-
-// commandCommand describes the table.
-func commandCommand(s *session, args [][]byte) {
-	visible := func() (list []*command) {
-		for i := range s.srv.commands.all {
-			if c := &s.srv.commands.all[i]; c.group != "" {
-				list = append(list, c)
-			}
-		}
-		return list
-	}
-	if len(args) == 1 {
-		s.describe(visible())
-		return
-	}
-	named := func() (list []*command) {
-		for _, name := range args[2:] {
-			c := s.srv.commands.lookup(name)
-			if c != nil && c.group == "" {
-				c = nil
-			}
-			list = append(list, c)
-		}
-		return list
-	}
-	switch sub := args[1]; {
-	case is(sub, "count"):
-		if len(args) != 2 {
-			s.wrongSubArity("command", "count")
-			return
-		}
-		s.integer(int64(len(visible())))
-	case is(sub, "info"):
-		if len(args) == 2 {
-			s.describe(visible())
-			return
-		}
-		s.describe(named())
-	case is(sub, "docs"):
-		list := visible()
-		if len(args) > 2 {
-			list = list[:0]
-			for _, c := range named() {
-				if c != nil {
-					list = append(list, c)
-				}
-			}
-		}
-		s.out = resp.AppendMap(s.out, s.proto, len(list))
-		for _, c := range list {
-			s.out = resp.AppendBulk(s.out, c.name)
-			s.out = resp.AppendMap(s.out, s.proto, 2)
-			s.out = resp.AppendBulk(s.out, "summary")
-			s.out = resp.AppendBulk(s.out, c.summary)
-			s.out = resp.AppendBulk(s.out, "group")
-			s.out = resp.AppendBulk(s.out, c.group)
-		}
-	case is(sub, "list"):
-		list := visible()
-		s.out = resp.AppendArray(s.out, len(list))
-		for _, c := range list {
-			s.out = resp.AppendBulk(s.out, c.name)
-		}
-	default:
-		s.unknownSubcommand("command", sub)
-	}
-}
-
-// describe replies with the ten fields that Redis 7 gives of each command.
-func (s *session) describe(list []*command) {
-	s.out = resp.AppendArray(s.out, len(list))
-	for _, c := range list {
-		if c == nil {
-			s.null()
-			continue
-		}
-		s.out = resp.AppendArray(s.out, 10)
-		s.out = resp.AppendBulk(s.out, c.name)
-		s.integer(int64(c.arity))
-		var words []string
-		for _, f := range []struct {
-			flag flags
-			word string
-		}{{write, "write"}, {readonly, "readonly"}, {admin, "admin"}, {fast, "fast"}, {noAuth, "no_auth"}} {
-			if c.flags&f.flag != 0 {
-				words = append(words, f.word)
-			}
-		}
-		s.out = resp.AppendSet(s.out, s.proto, len(words))
-		for _, w := range words {
-			s.out = resp.AppendSimple(s.out, w)
-		}
-		s.integer(int64(c.firstKey))
-		s.integer(int64(c.lastKey))
-		s.integer(int64(c.keyStep))
-		s.out = resp.AppendSet(s.out, s.proto, 0) // ACL categories
-		s.out = resp.AppendArray(s.out, 0)        // tips
-		s.out = resp.AppendArray(s.out, 0)        // key specifications
-		s.out = resp.AppendArray(s.out, 0)        // subcommands
-	}
-}

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"crypto/subtle"
 	"fmt"
+	"math"
 	"strings"
 	"time"
 
@@ -12,7 +13,9 @@ import (
 )
 
 // redisVersion is what clients are told that ask for the version of Redis whose commands this server follows.
-const redisVersion = "7.2.0"
+//
+// Replies are those of this version, byte by byte; README names the commands of it that are not here.
+const redisVersion = "7.0.15"
 
 func pingCommand(s *session, args [][]byte) {
 	if len(args) <= 2 && s.listens() {
@@ -43,12 +46,20 @@ func resetCommand(s *session, _ [][]byte) {
 	s.out = resp.AppendSimple(s.out, "RESET")
 }
 
+// There is database 0 and no other, and numbers of databases have 32 bits.
+const (
+	errNoDB   = "ERR DB index is out of range"
+	errSelect = "ERR value is out of range, value must between -2147483648 and 2147483647"
+)
+
 func selectCommand(s *session, args [][]byte) {
 	switch v, ok := resp.ParseInt(args[1]); {
 	case !ok:
 		s.fail(errInteger)
+	case v < math.MinInt32 || v > math.MaxInt32:
+		s.fail(errSelect)
 	case v != 0:
-		s.fail("ERR DB index is out of range")
+		s.fail(errNoDB)
 	default:
 		s.ok()
 	}
@@ -118,36 +129,33 @@ func helloCommand(s *session, args [][]byte) {
 			proto = resp.Proto(v)
 		}
 	}
-	var user, password, name []byte
 	for i := 2; i < len(args); i++ {
 		switch left := len(args) - 1 - i; {
 		case is(args[i], "auth") && left >= 2:
-			user, password = args[i+1], args[i+2]
+			if !s.authenticate(args[i+1], args[i+2]) {
+				return
+			}
 			i += 2
 		case is(args[i], "setname") && left >= 1:
-			name = args[i+1]
-			i++
-			if !validName(name) {
+			if i++; !validName(args[i]) {
 				s.fail(errName)
 				return
 			}
+			s.setName(args[i])
 		default:
 			s.fail(fmt.Sprintf("ERR Syntax error in HELLO option '%s'", args[i][:min(len(args[i]), 128)]))
 			return
 		}
 	}
-	if password != nil && !s.authenticate(user, password) {
-		return
-	}
 	if !s.authed {
 		s.fail("NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO <proto> AUTH <user> <pass> option can be used to authenticate the client and select the RESP protocol version at the same time")
 		return
 	}
-	if name != nil {
-		s.setName(name)
-	}
 	s.proto = proto
 	s.resp3.Store(proto == resp.RESP3)
+	if proto == resp.RESP3 {
+		s.openMailbox() // others may redirect their messages to it
+	}
 	s.collect() // what was published until now is in the old protocol
 	s.out = resp.AppendMap(s.out, s.proto, 7)
 	for _, f := range [][2]string{{"server", "redis"}, {"version", redisVersion}} {
@@ -186,65 +194,64 @@ func (s *session) setName(name []byte) {
 	s.name.Store(&text)
 }
 
-// clientCommand is CLIENT with what clients use of it.
-func clientCommand(s *session, args [][]byte) {
-	sub := args[1]
-	var arity int // of the part, with both names; -n = at least n
-	var name string
-	for _, p := range []struct {
-		name  string
-		arity int
-	}{{"id", 2}, {"getname", 2}, {"setname", 3}, {"setinfo", 4}, {"info", 2}, {"list", -2}, {"kill", -3}, {"reply", 3}, {"no-evict", 3}, {"no-touch", 3}} {
-		if is(sub, p.name) {
-			name, arity = p.name, p.arity
-		}
+func clientParts() []command {
+	part := func(name string, arity int, f flags, summary string, run func(*session, [][]byte)) command {
+		return command{name: name, arity: arity, flags: f, group: "connection", summary: summary, run: run}
 	}
-	if name == "" {
-		s.unknownSubcommand("client", sub)
-		return
-	}
-	if arity > 0 && len(args) != arity || len(args) < -arity {
-		s.wrongSubArity("client", name)
-		return
-	}
-	switch name {
-	case "id":
-		s.integer(s.id)
-	case "getname":
-		if n := s.name.Load(); n != nil {
-			s.out = resp.AppendBulk(s.out, *n)
-		} else {
-			s.null()
-		}
-	case "setname":
-		if !validName(args[2]) {
-			s.fail(errName)
-			return
-		}
-		s.setName(args[2])
-		s.ok()
-	case "setinfo":
-		s.setInfo(args[2], args[3])
-	case "info":
-		s.out = resp.AppendVerbatim(s.out, s.proto, s.srv.clientLine(s.id))
-	case "list":
-		s.listClients(args[2:])
-	case "kill":
-		s.killClients(args[2:])
-	case "reply":
-		s.setReply(args[2])
-	case "no-evict", "no-touch":
-		// Nothing is ever evicted, and nothing remembers when a key was touched: both are as asked for.
-		if !is(args[2], "on") && !is(args[2], "off") {
-			s.fail(errSyntax)
-			return
-		}
-		s.ok()
+	return []command{
+		part("id", 2, 0, "Returns the unique client ID of the connection.", clientID),
+		part("getname", 2, 0, "Returns the name of the connection.", clientGetname),
+		part("setname", 3, 0, "Sets the connection name.", clientSetname),
+		part("setinfo", 4, 0, "Sets information specific to the client's library.", clientSetinfo),
+		part("info", 2, 0, "Returns information about the connection.", clientInfo),
+		part("list", -2, admin, "Lists open connections.", clientList),
+		part("kill", -3, admin, "Terminates open connections.", clientKill),
+		part("reply", 3, 0, "Instructs the server whether to reply to commands.", clientReply),
+		part("no-evict", 3, admin, "Nothing is ever evicted: the mode is taken as asked for.", clientNothing),
+		part("no-touch", 3, 0, "Nothing remembers accesses: the mode is taken as asked for.", clientNothing),
+		part("tracking", -3, 0, "Controls server-assisted client-side caching for the connection.", clientTracking),
+		part("trackinginfo", 2, 0, "Returns information about server-assisted client-side caching for the connection.", clientTrackinginfo),
+		part("caching", 3, 0, "Instructs the server whether to track the keys in the next request.", clientCaching),
+		part("getredir", 2, 0, "Returns the client ID to which the connection's tracking notifications are redirected.", clientGetredir),
 	}
 }
 
-// setInfo notes the client library's name and version.
-func (s *session) setInfo(attribute, value []byte) {
+func clientID(s *session, _ [][]byte) { s.integer(s.id) }
+
+func clientGetname(s *session, _ [][]byte) {
+	if n := s.name.Load(); n != nil {
+		s.out = resp.AppendBulk(s.out, *n)
+	} else {
+		s.null()
+	}
+}
+
+func clientSetname(s *session, args [][]byte) {
+	if !validName(args[2]) {
+		s.fail(errName)
+		return
+	}
+	s.setName(args[2])
+	s.ok()
+}
+
+func clientInfo(s *session, _ [][]byte) {
+	s.out = resp.AppendVerbatim(s.out, s.proto, s.srv.clientLine(s))
+}
+
+// clientNothing is CLIENT NO-EVICT and NO-TOUCH: nothing is ever evicted, and nothing remembers when a key was touched, so both
+// are as asked for.
+func clientNothing(s *session, args [][]byte) {
+	if !is(args[2], "on") && !is(args[2], "off") {
+		s.fail(errSyntax)
+		return
+	}
+	s.ok()
+}
+
+// clientSetinfo notes the client library's name and version.
+func clientSetinfo(s *session, args [][]byte) {
+	attribute, value := args[2], args[3]
 	var i int
 	switch {
 	case is(attribute, "lib-name"):
@@ -268,8 +275,9 @@ func (s *session) setInfo(attribute, value []byte) {
 	s.ok()
 }
 
-// listClients is CLIENT LIST [TYPE type | ID id ...].
-func (s *session) listClients(args [][]byte) {
+// clientList is CLIENT LIST [TYPE type | ID id ...].
+func clientList(s *session, args [][]byte) {
+	args = args[2:]
 	wanted := func(*session) bool { return true }
 	switch {
 	case len(args) == 0:
@@ -283,7 +291,7 @@ func (s *session) listClients(args [][]byte) {
 		ids := map[int64]bool{}
 		for _, a := range args[1:] {
 			v, ok := resp.ParseInt(a)
-			if !ok || v < 1 {
+			if !ok {
 				s.fail("ERR Invalid client ID")
 				return
 			}
@@ -294,19 +302,19 @@ func (s *session) listClients(args [][]byte) {
 		s.fail(errSyntax)
 		return
 	}
-	s.out = resp.AppendVerbatim(s.out, s.proto, s.srv.clientLines(wanted))
+	s.out = resp.AppendVerbatim(s.out, s.proto, s.srv.clientLines(s, wanted))
 }
 
-// setReply is CLIENT REPLY ON | OFF | SKIP.
-func (s *session) setReply(arg []byte) {
-	switch {
+// clientReply is CLIENT REPLY ON | OFF | SKIP.
+func clientReply(s *session, args [][]byte) {
+	switch arg := args[2]; {
 	case is(arg, "on"):
 		s.mute = replyOn
 		s.ok()
 	case is(arg, "off"):
 		s.mute = replyOff
 	case is(arg, "skip"):
-		if s.mute == replyOn {
+		if s.mute != replyOff {
 			s.mute = replyNext
 		}
 	default:
@@ -314,70 +322,25 @@ func (s *session) setReply(arg []byte) {
 	}
 }
 
-// killClients is CLIENT KILL address, or CLIENT KILL with filters (ID, ADDR, LADDR, TYPE, USER, SKIPME, MAXAGE), of which
+// clientKill is CLIENT KILL address, or CLIENT KILL with filters (ID, ADDR, LADDR, TYPE, USER, SKIPME, MAXAGE), of which
 // all have to fit.
-func (s *session) killClients(args [][]byte) {
-	var filters []func(*conn) bool
-	skipMe := true
-	old := len(args) == 1
+func clientKill(s *session, args [][]byte) {
+	f := killFilter{skipMe: true}
+	old := len(args) == 3
 	if old {
-		addr := string(args[0])
-		filters = append(filters, func(c *conn) bool { return c.remote.String() == addr })
-		skipMe = false
-	} else if len(args)%2 != 0 {
-		s.fail(errSyntax)
+		addr := string(args[2])
+		f.add(func(c *conn) bool { return c.remote.String() == addr })
+		f.skipMe = false
+	} else if text := f.parse(args[2:]); text != "" {
+		s.fail(text)
 		return
 	}
-	for i := 0; !old && i < len(args); i += 2 {
-		value := string(args[i+1])
-		switch name := args[i]; {
-		case is(name, "id"):
-			id, ok := resp.ParseInt(args[i+1])
-			if !ok || id < 1 {
-				s.fail("ERR client-id should be greater than 0")
-				return
-			}
-			filters = append(filters, func(c *conn) bool { return c.session.id == id })
-		case is(name, "addr"):
-			filters = append(filters, func(c *conn) bool { return c.remote.String() == value })
-		case is(name, "laddr"):
-			filters = append(filters, func(c *conn) bool { return c.local.String() == value })
-		case is(name, "type"):
-			fits, ok := clientType(args[i+1])
-			if !ok {
-				s.fail("ERR Unknown client type '" + value[:min(len(value), 128)] + "'")
-				return
-			}
-			filters = append(filters, func(c *conn) bool { return fits(c.session) })
-		case is(name, "user"):
-			if value != onlyUser {
-				s.fail("ERR No such user '" + value[:min(len(value), 128)] + "'")
-				return
-			}
-		case is(name, "maxage"):
-			age, ok := resp.ParseInt(args[i+1])
-			if !ok || age < 1 {
-				s.fail(errInteger)
-				return
-			}
-			filters = append(filters, func(c *conn) bool { return time.Since(c.since).Seconds() >= float64(age) })
-		case is(name, "skipme") && is(args[i+1], "yes"):
-			skipMe = true
-		case is(name, "skipme") && is(args[i+1], "no"):
-			skipMe = false
-		default:
-			s.fail(errSyntax)
-			return
-		}
-	}
 	killed := s.srv.kill(func(c *conn) bool {
-		for _, fits := range filters {
-			if !fits(c) {
-				return false
-			}
+		if !f.fits(c) {
+			return false
 		}
 		if c.session == s {
-			if !skipMe {
+			if !f.skipMe {
 				s.closeAfterReply() // it is to hear of it
 			}
 			return false
@@ -395,6 +358,72 @@ func (s *session) killClients(args [][]byte) {
 	default:
 		s.ok()
 	}
+}
+
+// killFilter says which connections CLIENT KILL is about.
+type killFilter struct {
+	all    []func(*conn) bool
+	skipMe bool
+}
+
+func (f *killFilter) add(fits func(*conn) bool) { f.all = append(f.all, fits) }
+
+func (f *killFilter) fits(c *conn) bool {
+	for _, fits := range f.all {
+		if !fits(c) {
+			return false
+		}
+	}
+	return true
+}
+
+// parse reads filters and their values, and returns the first error.
+func (f *killFilter) parse(args [][]byte) (text string) {
+	for i := 0; i < len(args); i += 2 {
+		if i+1 == len(args) {
+			return errSyntax
+		}
+		value := string(args[i+1])
+		shown := value[:min(len(value), 128)]
+		switch name := args[i]; {
+		case is(name, "id"):
+			id, ok := resp.ParseInt(args[i+1])
+			if !ok || id < 1 {
+				return "ERR client-id should be greater than 0"
+			}
+			f.add(func(c *conn) bool { return c.session.id == id })
+		case is(name, "addr"):
+			f.add(func(c *conn) bool { return c.remote.String() == value })
+		case is(name, "laddr"):
+			f.add(func(c *conn) bool { return c.local.String() == value })
+		case is(name, "type"):
+			fits, ok := clientType(args[i+1])
+			if !ok {
+				return "ERR Unknown client type '" + shown + "'"
+			}
+			f.add(func(c *conn) bool { return fits(c.session) })
+		case is(name, "user"):
+			if value != onlyUser {
+				return "ERR No such user '" + shown + "'"
+			}
+		case is(name, "maxage"):
+			age, ok := resp.ParseInt(args[i+1])
+			if !ok {
+				return "ERR maxage is not an integer or out of range"
+			}
+			if age < 1 {
+				return "ERR maxage should be greater than 0"
+			}
+			f.add(func(c *conn) bool { return time.Since(c.since).Seconds() >= float64(age) })
+		case is(name, "skipme") && is(args[i+1], "yes"):
+			f.skipMe = true
+		case is(name, "skipme") && is(args[i+1], "no"):
+			f.skipMe = false
+		default:
+			return errSyntax
+		}
+	}
+	return ""
 }
 
 // clientType returns what tells the clients of a type that Redis knows; some types have none here.

@@ -18,6 +18,9 @@ import (
 // the policy's level, so fewer stripes mean more waiting for records of other keys; FLUSHALL takes all of them.
 const stripeCount = 1024
 
+// applying marks the position of a stripe while a record of several changes is being applied.
+const applying wal.Pos = 1 << 63
+
 // stripe guards the writers of the keys that hash to it.
 type stripe struct {
 	mu sync.Mutex
@@ -46,6 +49,9 @@ type stripe struct {
 // So the log's order is the store's order for every key, and nothing is sent that a crash could take back: neither a
 // write's reply nor a value that was read, since a reader waits for the position of the stripe too.
 //
+// A record with several changes marks the positions of its stripes while it is being applied. Readers do not lock; one that
+// finds the mark waits for the writer and reads again, so nobody sees some of the changes and then misses others.
+//
 //	writer                                reader
 //	pos.Store(p)
 //	store.Set(key, new)
@@ -62,6 +68,8 @@ type db struct {
 	now     func() int64            // unix ms
 	space   *space                  // nil = as much as one likes
 	ended   atomic.Uint64           // keys removed because they had come to their end
+
+	observers *observers
 
 	logf   func(format string, args ...any) // told of the first failure; nil = nobody
 	failMu sync.Mutex
@@ -84,6 +92,7 @@ var errLost = errors.New("the newest value of this key did not reach the log")
 func newDB(store storage.Store) *db {
 	d := &db{store: store, seed: maphash.MakeSeed(), stripes: make([]stripe, stripeCount)}
 	d.now = func() int64 { return time.Now().UnixMilli() }
+	d.observers = &observers{tracking: newTracking(), watched: map[string][]watcher{}}
 	d.warmer, _ = store.(storage.Warmer)
 	d.applyFn = d.apply
 	return d
@@ -106,36 +115,49 @@ func (d *db) stripe(key []byte) *stripe { return &d.stripes[d.index(key)] }
 // get appends the value of key to dst. Whoever sends it first waits for pos. held are the caller's locks.
 func (d *db) get(dst, key []byte, held *locks) (val []byte, ok bool, pos wal.Pos, err error) {
 	st := d.stripe(key)
-	if d.expired(st, key) {
-		d.bury(st, key, held)
-		pos, err = d.visible(st, key)
-		return dst, false, pos, err
+	for {
+		if d.expired(st, key) {
+			d.bury(st, key, held)
+			val, ok = dst, false
+		} else if val, ok, err = d.store.Get(dst, key); err != nil {
+			return dst, false, 0, err
+		}
+		if pos, err = d.visible(st, key); pos&applying == 0 || !d.await(st, key, held) {
+			return val, ok, pos &^ applying, err
+		}
+		dst = val[:len(dst)]
 	}
-	val, ok, err = d.store.Get(dst, key)
-	if err != nil {
-		return dst, false, 0, err
+}
+
+// await returns when the record that is being applied to the stripe has been. It reports false if the caller has the stripe
+// locked itself, or must not wait because it has others.
+func (d *db) await(st *stripe, key []byte, held *locks) bool {
+	if held != nil && held.locked {
+		return false
 	}
-	pos, err = d.visible(st, key)
-	return val, ok, pos, err
+	st.mu.Lock()
+	st.mu.Unlock() //lint:ignore SA2001 to have waited for the holder is the point
+	return true
 }
 
 // valueLen is get for those who need only the length, or the existence.
 func (d *db) valueLen(key []byte, held *locks) (n int, ok bool, pos wal.Pos, err error) {
 	st := d.stripe(key)
-	if d.expired(st, key) {
-		d.bury(st, key, held)
-		pos, err = d.visible(st, key)
-		return 0, false, pos, err
+	for {
+		if d.expired(st, key) {
+			d.bury(st, key, held)
+			n, ok = 0, false
+		} else if n, ok, err = d.store.ValueLen(key); err != nil {
+			return 0, false, 0, err
+		}
+		if pos, err = d.visible(st, key); pos&applying == 0 || !d.await(st, key, held) {
+			return n, ok, pos &^ applying, err
+		}
 	}
-	n, ok, err = d.store.ValueLen(key)
-	if err != nil {
-		return 0, false, 0, err
-	}
-	pos, err = d.visible(st, key)
-	return n, ok, pos, err
 }
 
-// visible returns the position that covers what was just read of key, or an error if nothing ever will.
+// visible returns the position that covers what was just read of key, or an error if nothing ever will. The position may be
+// marked with applying.
 func (d *db) visible(st *stripe, key []byte) (wal.Pos, error) {
 	f := d.failed.Load()
 	if f == nil {
@@ -190,14 +212,16 @@ func (d *db) bury(st *stripe, key []byte, held *locks) {
 	if !d.expired(st, key) {
 		return // somebody was faster
 	}
-	if _, err := d.write(held, entry.Append(nil, entry.Entry{Op: entry.Delete, Key: key})); err == nil {
+	if _, err := d.write(held, entry.Append(nil, entry.Entry{Op: entry.Delete, Key: key}), false); err == nil {
 		d.ended.Add(1)
 	}
 }
 
 // write logs a group of entries and applies it. The position is the one to wait for.
 // REQUIRES: l holds the stripes of all keys of the payload.
-func (d *db) write(l *locks, payload []byte) (wal.Pos, error) {
+//
+// several says that it has more than one change, which others are to see together.
+func (d *db) write(l *locks, payload []byte, several bool) (wal.Pos, error) {
 	if f := d.failed.Load(); f != nil {
 		return 0, f.err
 	}
@@ -213,10 +237,18 @@ func (d *db) write(l *locks, payload []byte) (wal.Pos, error) {
 		}
 		return 0, err
 	}
-	l.setPos(pos)
+	if several {
+		l.setPos(pos | applying)
+		defer l.setPos(pos)
+	} else {
+		l.setPos(pos)
+	}
 	if err := entry.Decode(payload, d.applyFn); err != nil {
 		// The log has what the store refused. Only a replay makes them agree again.
 		return pos, d.fail(fmt.Errorf("storage: %w", err), payload)
+	}
+	if d.observers.count.Load() > 0 {
+		d.observers.changed(l.session, payload)
 	}
 	return pos, nil
 }
@@ -325,10 +357,12 @@ func (d *db) settle() {
 
 // locks is a set of stripes, locked together in ascending order, so that no two holders can wait for each other.
 type locks struct {
-	d      *db
-	bits   [stripeCount / 64]uint64
-	lo, hi int // words in use: [lo, hi)
-	locked bool
+	d       *db
+	session *session // whose they are; nil = the server's
+	bits    [stripeCount / 64]uint64
+	lo, hi  int // words in use: [lo, hi)
+	locked  bool
+	pinned  bool // what a transaction needs is locked, and stays so: the calls of its commands change nothing
 }
 
 // has reports whether the stripe of key is locked by the holder of the set.
@@ -340,6 +374,9 @@ func (l *locks) has(key []byte) bool {
 func (l *locks) add(key []byte) { l.addStripe(l.d.index(key)) }
 
 func (l *locks) addStripe(i int) {
+	if l.pinned {
+		return
+	}
 	w := i / 64
 	if l.hi == 0 {
 		l.lo, l.hi = w, w+1
@@ -349,6 +386,9 @@ func (l *locks) addStripe(i int) {
 }
 
 func (l *locks) addAll() {
+	if l.pinned {
+		return
+	}
 	l.lo, l.hi = 0, len(l.bits)
 	for w := range l.bits {
 		l.bits[w] = ^uint64(0)
@@ -356,6 +396,9 @@ func (l *locks) addAll() {
 }
 
 func (l *locks) lock() {
+	if l.pinned {
+		return
+	}
 	l.locked = true
 	for w := l.lo; w < l.hi; w++ {
 		for b := l.bits[w]; b != 0; b &= b - 1 {
@@ -374,6 +417,9 @@ func (l *locks) setPos(pos wal.Pos) {
 
 // unlock releases the stripes and empties the set.
 func (l *locks) unlock() {
+	if l.pinned {
+		return
+	}
 	for w := l.lo; w < l.hi; w++ {
 		for b := l.bits[w]; b != 0; b &= b - 1 {
 			l.d.stripes[w*64+bits.TrailingZeros64(b)].mu.Unlock()

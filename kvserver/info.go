@@ -2,9 +2,7 @@ package kvserver
 
 import (
 	"fmt"
-	"maps"
 	"os"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -234,45 +232,4 @@ func (srv *Server) infoKeyspace(t *stats.Text) {
 	if n := srv.db.store.Count(); n > 0 {
 		t.Str("db0", fmt.Sprintf("keys=%d,expires=%d,avg_ttl=0", n, ends))
 	}
-}
-
-// clientLine describes one connection, or nothing if it is gone.
-func (srv *Server) clientLine(id int64) string {
-	return srv.clientLines(func(s *session) bool { return s.id == id })
-}
-
-// clientLines describes connections, a line each, in the order of their ids.
-func (srv *Server) clientLines(wanted func(*session) bool) string {
-	srv.mu.Lock()
-	defer srv.mu.Unlock()
-	var b strings.Builder
-	now := srv.ticks.Load()
-	for _, id := range slices.Sorted(maps.Keys(srv.conns)) {
-		c := srv.conns[id]
-		s := c.session
-		if !wanted(s) {
-			continue
-		}
-		name, command, proto, kind := "", "NULL", 2, "N"
-		if s.subscribes() {
-			kind = "P"
-		}
-		if n := s.name.Load(); n != nil {
-			name = *n
-		}
-		if i := s.last.Load(); i > 0 {
-			command = srv.commands.all[i-1].name
-		}
-		if s.resp3.Load() {
-			proto = 3
-		}
-		var lib [2]string
-		if l := s.library.Load(); l != nil {
-			lib = *l
-		}
-		fmt.Fprintf(&b, "id=%d addr=%s laddr=%s fd=-1 name=%s age=%d idle=%d flags=%s db=0 sub=%d psub=%d ssub=0 multi=-1 qbuf=%d cmd=%s user=%s redir=-1 resp=%d lib-name=%s lib-ver=%s\n",
-			id, c.remote, c.local, name, int(time.Since(c.since).Seconds()), (now-c.active.Load())*int64(tick)/int64(time.Second),
-			kind, s.subscribed.Load(), s.psubscribed.Load(), s.pending.Load(), command, onlyUser, proto, lib[0], lib[1])
-	}
-	return b.String()
 }

@@ -40,17 +40,6 @@ func delCommand(s *session, args [][]byte) {
 	s.integer(deleted)
 }
 
-// length returns the length of a value, or replies with the error and returns ok = false.
-func (s *session) length(key []byte) (n int, found, ok bool) {
-	n, found, pos, err := s.db.valueLen(key, &s.locks)
-	if err != nil {
-		s.ioError(err)
-		return 0, false, false
-	}
-	s.wait = max(s.wait, pos)
-	return n, found, true
-}
-
 func existsCommand(s *session, args [][]byte) {
 	n := int64(0)
 	for _, key := range args[1:] {
@@ -99,7 +88,7 @@ func (s *session) expire(args [][]byte, unit, base int64, command string) {
 	if !ok {
 		return
 	}
-	if !found || !o.allows(s.db.stripe(key).end(key), at) {
+	if !found || !o.allows(s.endOf(key), at) {
 		s.integer(0)
 		return
 	}
@@ -160,15 +149,18 @@ func pttlCommand(s *session, args [][]byte) { s.ttl(args[1], 1) }
 
 // ttl replies with the rest of a key's time.
 func (s *session) ttl(key []byte, unit int64) {
-	s.timed(key, func(end int64) int64 { return (max(0, end-s.db.now()) + unit/2) / unit })
+	s.timed(key, func(end int64) int64 { return rounded(max(0, end-s.db.now()), unit) })
 }
+
+// rounded is ms in units, also where the sum is beyond int64.
+func rounded(ms, unit int64) int64 { return int64((uint64(ms) + uint64(unit)/2) / uint64(unit)) }
 
 func expiretimeCommand(s *session, args [][]byte)  { s.expiretime(args[1], 1000) }
 func pexpiretimeCommand(s *session, args [][]byte) { s.expiretime(args[1], 1) }
 
 // expiretime replies with the time at which a key ends.
 func (s *session) expiretime(key []byte, unit int64) {
-	s.timed(key, func(end int64) int64 { return (end + unit/2) / unit })
+	s.timed(key, func(end int64) int64 { return rounded(end, unit) })
 }
 
 // timed replies with what say makes of the end of a key: -1 for a key without an end, -2 for no key.
@@ -178,7 +170,7 @@ func (s *session) timed(key []byte, say func(end int64) int64) {
 		return
 	}
 	s.looked(found)
-	end := s.db.stripe(key).end(key)
+	end := s.endOf(key)
 	switch {
 	case !found:
 		s.integer(-2)
@@ -198,7 +190,7 @@ func persistCommand(s *session, args [][]byte) {
 	if !ok {
 		return
 	}
-	if !found || s.db.stripe(key).end(key) == 0 {
+	if !found || s.endOf(key) == 0 {
 		s.integer(0)
 		return
 	}
@@ -223,26 +215,28 @@ func typeCommand(s *session, args [][]byte) {
 	}
 }
 
-// memoryCommand is MEMORY USAGE key [SAMPLES n]: the bytes of the key, of its value and of what finds it. Modes that
-// compress values or keep them elsewhere need less memory for them; INFO has the sums.
-func memoryCommand(s *session, args [][]byte) {
-	if !is(args[1], "usage") {
-		s.unknownSubcommand("memory", args[1])
-		return
+func memoryParts() []command {
+	return []command{
+		{name: "usage", arity: -3, flags: readonly, firstKey: 2, lastKey: 2, keyStep: 1, group: "server", summary: "Estimates the memory usage of a key.", run: memoryUsage},
 	}
-	switch {
-	case len(args) == 3:
-	case len(args) == 5 && is(args[3], "samples"):
-		if v, ok := resp.ParseInt(args[4]); !ok || v < 0 {
-			s.fail(errInteger)
+}
+
+// memoryUsage is MEMORY USAGE key [SAMPLES n]: the bytes of the key, of its value and of what finds it. Modes that
+// compress values or keep them elsewhere need less memory for them; INFO has the sums.
+func memoryUsage(s *session, args [][]byte) {
+	for i := 3; i < len(args); i += 2 {
+		if !is(args[i], "samples") || i+1 == len(args) {
+			s.fail(errSyntax)
 			return
 		}
-	case len(args) < 3:
-		s.wrongSubArity("memory", "usage")
-		return
-	default:
-		s.fail(errSyntax)
-		return
+		switch v, ok := resp.ParseInt(args[i+1]); {
+		case !ok:
+			s.fail(errInteger)
+			return
+		case v < 0:
+			s.fail(errSyntax)
+			return
+		}
 	}
 	n, found, ok := s.length(args[2])
 	switch {
@@ -255,7 +249,14 @@ func memoryCommand(s *session, args [][]byte) {
 	}
 }
 
-func dbsizeCommand(s *session, _ [][]byte) { s.integer(s.db.store.Count()) }
+func dbsizeCommand(s *session, _ [][]byte) {
+	n, err := s.size()
+	if err != nil {
+		s.ioError(err)
+		return
+	}
+	s.integer(n)
+}
 
 func flushCommand(s *session, args [][]byte) {
 	if len(args) > 2 || len(args) == 2 && !is(args[1], "sync") && !is(args[1], "async") {
@@ -309,7 +310,7 @@ func (d *db) sweep(from int) (next int) {
 		}
 		if len(payload) > 0 {
 			// Nobody waits for this: an end that a crash takes back comes again.
-			if _, err := d.write(l, payload); err != nil {
+			if _, err := d.write(l, payload, false); err != nil {
 				l.unlock()
 				return next // the log has failed for good, or there is no room for the time being
 			}

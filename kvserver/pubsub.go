@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 
@@ -88,7 +87,6 @@ func (p *pubsub) size() (channels, patterns int) {
 // subscriptions are what one session listens to.
 type subscriptions struct {
 	channels, patterns map[string]struct{}
-	mailbox            *mailbox // nil: it has never listened
 	receivers          []*session
 	message            []byte // being published
 }
@@ -99,15 +97,8 @@ func (s *subscriptions) count() int { return len(s.channels) + len(s.patterns) }
 func (s *session) listens() bool { return s.proto == resp.RESP2 && s.subs.count() > 0 }
 
 // errListens is what a command is answered that a RESP2 connection may not send while it listens.
-func errListens(c *command, args [][]byte) string {
-	name := c.name
-	switch name {
-	case "client", "command", "config", "memory", "pubsub":
-		if len(args) > 1 {
-			name += "|" + strings.ToLower(string(args[1][:min(len(args[1]), longestName)]))
-		}
-	}
-	return "ERR Can't execute '" + name + "': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are allowed in this context"
+func errListens(c *command) string {
+	return "ERR Can't execute '" + c.name + "': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are allowed in this context"
 }
 
 // kindOf is what subscribing to channels and to patterns does not share.
@@ -140,9 +131,7 @@ func unsubscribeCommand(s *session, args [][]byte)  { s.unsubscribe(channelKind(
 func punsubscribeCommand(s *session, args [][]byte) { s.unsubscribe(patternKind(), args[1:]) }
 
 func (s *session) subscribe(k kindOf, names [][]byte) {
-	if s.subs.mailbox == nil {
-		s.subs.mailbox = newMailbox(s.srv, s.proto)
-	}
+	s.openMailbox()
 	mine := k.mine(&s.subs)
 	if *mine == nil {
 		*mine = map[string]struct{}{}
@@ -156,6 +145,13 @@ func (s *session) subscribe(k kindOf, names [][]byte) {
 		s.confirm(k.subscribe, name)
 	}
 	s.noteSubscriptions()
+}
+
+// openMailbox lets others send the session messages.
+func (s *session) openMailbox() {
+	if s.mailbox.Load() == nil {
+		s.mailbox.Store(newMailbox(s.srv, s.proto))
+	}
 }
 
 func (s *session) unsubscribe(k kindOf, names [][]byte) {
@@ -202,7 +198,7 @@ func (s *session) leaveAll() {
 // quitPubsub ends what a session that is over has to do with others.
 func (s *session) quitPubsub() {
 	s.leaveAll()
-	if b := s.subs.mailbox; b != nil {
+	if b := s.mailbox.Load(); b != nil {
 		b.close()
 	}
 }
@@ -265,6 +261,10 @@ func (s *session) hand(a *audience) int {
 	defer a.mu.Unlock()
 	for _, to := range a.members {
 		if to == s {
+			if s.staged != nil {
+				s.tell(s, s.subs.message)
+				continue
+			}
 			// It hears itself before it hears to how many it spoke.
 			s.collect()
 			s.out = append(s.out, firstByte(s.proto))
@@ -272,7 +272,7 @@ func (s *session) hand(a *audience) int {
 			s.start = len(s.out)
 			continue
 		}
-		if to.subs.mailbox.put(s.subs.message) {
+		if to.mailbox.Load().put(s.subs.message) {
 			s.subs.receivers = append(s.subs.receivers, to)
 		}
 	}
@@ -296,7 +296,7 @@ func (s *session) spread(near func(link) bool) {
 		c := to.conn
 		switch {
 		case c == nil: // a session without a connection
-		case to.subs.mailbox.slow.Load():
+		case to.mailbox.Load().slow.Load():
 			c.link.abort()
 		case near == nil || !near(c.link):
 			c.link.deliver()
@@ -308,8 +308,8 @@ func (s *session) spread(near func(link) bool) {
 
 // collect moves what the mailbox holds behind the replies. It reports whether there was something.
 func (s *session) collect() bool {
-	b := s.subs.mailbox
-	if b == nil {
+	b := s.mailbox.Load()
+	if b == nil || s.staged != nil { // the reply to EXEC comes first
 		return false
 	}
 	atStart := len(s.out) == s.start
@@ -324,49 +324,53 @@ func (s *session) collect() bool {
 	return got
 }
 
-// pubsubCommand is PUBSUB CHANNELS [pattern] | NUMSUB [channel ...] | NUMPAT.
-func pubsubCommand(s *session, args [][]byte) {
-	p := s.srv.pubsub
-	switch sub := args[1]; {
-	case is(sub, "channels"):
-		if len(args) > 3 {
-			s.fail(fmt.Sprintf("ERR unknown subcommand or wrong number of arguments for '%s'. Try PUBSUB HELP.", sub))
-			return
-		}
-		var found []string
-		p.mu.RLock()
-		for name := range p.channels {
-			if len(args) == 2 || glob(args[2], []byte(name), false) {
-				found = append(found, name)
-			}
-		}
-		p.mu.RUnlock()
-		slices.Sort(found)
-		s.out = resp.AppendArray(s.out, len(found))
-		for _, name := range found {
-			s.out = resp.AppendBulk(s.out, name)
-		}
-	case is(sub, "numsub"):
-		s.out = resp.AppendArray(s.out, 2*(len(args)-2))
-		p.mu.RLock()
-		defer p.mu.RUnlock()
-		for _, name := range args[2:] {
-			n := 0
-			if a := p.channels[string(name)]; a != nil {
-				n = len(a.members)
-			}
-			s.out = resp.AppendBulk(s.out, name)
-			s.integer(int64(n))
-		}
-	case is(sub, "numpat"):
-		if len(args) != 2 {
-			s.wrongSubArity("pubsub", "numpat")
-			return
-		}
-		p.mu.RLock()
-		defer p.mu.RUnlock()
-		s.integer(int64(len(p.patterns)))
-	default:
-		s.unknownSubcommand("pubsub", sub)
+func pubsubParts() []command {
+	return []command{
+		{name: "channels", arity: -2, flags: messaging, group: "pubsub", summary: "Returns the active channels.", run: pubsubChannels},
+		{name: "numsub", arity: -2, flags: messaging, group: "pubsub", summary: "Returns a count of subscribers to channels.", run: pubsubNumsub},
+		{name: "numpat", arity: 2, flags: messaging, group: "pubsub", summary: "Returns a count of unique pattern subscriptions.", run: pubsubNumpat},
 	}
+}
+
+// pubsubChannels is PUBSUB CHANNELS [pattern].
+func pubsubChannels(s *session, args [][]byte) {
+	if len(args) > 3 {
+		s.fail(fmt.Sprintf("ERR unknown subcommand or wrong number of arguments for '%s'. Try PUBSUB HELP.", args[1]))
+		return
+	}
+	p := s.srv.pubsub
+	var found []string
+	p.mu.RLock()
+	for name := range p.channels {
+		if len(args) == 2 || glob(args[2], []byte(name), false) {
+			found = append(found, name)
+		}
+	}
+	p.mu.RUnlock()
+	slices.Sort(found)
+	s.out = resp.AppendArray(s.out, len(found))
+	for _, name := range found {
+		s.out = resp.AppendBulk(s.out, name)
+	}
+}
+
+// pubsubNumsub is PUBSUB NUMSUB [channel ...].
+func pubsubNumsub(s *session, args [][]byte) {
+	p := s.srv.pubsub
+	s.out = resp.AppendArray(s.out, 2*(len(args)-2))
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	for _, name := range args[2:] {
+		n := 0
+		if a := p.channels[string(name)]; a != nil {
+			n = len(a.members)
+		}
+		s.out = resp.AppendBulk(s.out, name)
+		s.integer(int64(n))
+	}
+}
+
+func pubsubNumpat(s *session, _ [][]byte) {
+	_, patterns := s.srv.pubsub.size()
+	s.integer(int64(patterns))
 }

@@ -17,14 +17,14 @@ const rounds = 4
 
 // deliver sends what the mailbox holds, unless somebody does so already.
 func (l *netLink) deliver() {
-	if l.session.subs.mailbox.try() {
+	if l.session.mailbox.Load().try() {
 		l.pump()
 	}
 }
 
 // pump sends what the mailbox holds without waiting. REQUIRES: the caller has the mailbox's busy, and loses it.
 func (l *netLink) pump() {
-	b := l.session.subs.mailbox
+	b := l.session.mailbox.Load()
 	var chunk []byte
 	for range rounds {
 		if chunk = b.next(chunk); chunk == nil {
@@ -49,7 +49,7 @@ func (l *netLink) background(chunk []byte, n int) {
 	l.srv.serving.Add(1)
 	go func() { // ends when the mailbox is empty or the connection closed
 		defer l.srv.serving.Done()
-		b := l.session.subs.mailbox
+		b := l.session.mailbox.Load()
 		for chunk != nil {
 			for n < len(chunk) {
 				l.writing.Store(l.srv.ticks.Load() + 1)
@@ -69,20 +69,20 @@ func (l *netLink) background(chunk []byte, n int) {
 
 // giveUp ends a connection that cannot be written to. Its goroutine runs into an error. REQUIRES: the caller has the mailbox's busy.
 func (l *netLink) giveUp() {
-	l.session.subs.mailbox.lose()
+	l.session.mailbox.Load().lose()
 	l.abort()
 }
 
 // claim keeps messages from overtaking the replies to what is about to run.
 func (l *netLink) claim() {
-	if b := l.session.subs.mailbox; b != nil {
+	if b := l.session.mailbox.Load(); b != nil {
 		b.claim()
 	}
 }
 
 // unclaim lets messages pass again.
 func (l *netLink) unclaim() {
-	if l.session.subs.mailbox != nil {
+	if l.session.mailbox.Load() != nil {
 		l.pump()
 	}
 }

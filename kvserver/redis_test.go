@@ -88,6 +88,39 @@ func TestRepliesAreThoseOfRedis(t *testing.T) {
 			"CONFIG SET nothing 1", "CONFIG SET port", "CONFIG SET databases 1",
 			"COMMAND COUNT x", "COMMAND INFO nothing", "COMMAND BOGUS", "COMMAND DOCS nothing",
 			"AUTH x", "AUTH", "AUTH a b c", "AUTH other x", "AUTH default anything", "HELLO 1", "HELLO 4", "HELLO x", "HELLO " + proto + " WHAT", "HELLO " + proto + " AUTH a", "HELLO " + proto + " SETNAME 'a b'", "HELLO " + proto + " AUTH other x",
+			// Repeated options, precedence of errors, numbers at their limits.
+			"SET k v PX 60000 PX 70000", "SET k v EX 10 EX 20", "SET k v EXAT 99999999999 PXAT 1", "SET k v KEEPTTL KEEPTTL", "SET k v EX x NX XX", "SET k v NX EX 0", "SET none v XX EX 0", "SET none v XX EX x",
+			"SET k v PXAT 9223372036854775308", "EXPIRETIME k", "PEXPIRETIME k", "SET k v PXAT 9223372036854775807", "EXPIRETIME k",
+			"CONFIG SET maxclients 101 maxclients 102", "CONFIG SET maxclients 0 maxclients 102", "CONFIG SET nothing 1 maxclients 102", "CONFIG SET maxclients x nothing 1", "CONFIG SET databases 1 maxclients 1 maxclients 2",
+			"CONFIG SET maxclients 1 maxclients 2 databases 1", "CONFIG SET maxclients x", "CONFIG SET MaxClients 0", "CONFIG SET timeout -1", "CONFIG SET maxclients", "CONFIG SET maxclients 1 timeout",
+			"CONFIG SET slowlog-log-slower-than x", "CONFIG SET slowlog-log-slower-than -2", "CONFIG SET slowlog-max-len -1", "CONFIG SET latency-monitor-threshold -1", "CONFIG GET slowlog-max-len", "CONFIG GET tracking-table-max-keys",
+			"COMMAND LIST FILTERBY", "COMMAND LIST FILTERBY MODULE x", "COMMAND LIST FILTERBY ACLCAT nothing", "COMMAND LIST FILTERBY PATTERN multi", "COMMAND LIST FILTERBY PATTERN config|get", "COMMAND LIST FILTERBY BOGUS x", "COMMAND LIST x",
+			"COMMAND INFO config|bogus get|x bogus", "COMMAND GETKEYS ping a", "COMMAND GETKEYS get", "COMMAND GETKEYS bogus a", "COMMAND GETKEYS mset a 1 b 2", "COMMAND GETKEYS object encoding k", "COMMAND GETKEYS set k", "COMMAND GETKEYS object bogus k",
+			"CLIENT LIST ID 0", "CLIENT LIST ID -1", "CLIENT LIST ID 1 x", "CLIENT LIST ID", "CLIENT LIST TYPE", "CLIENT LIST TYPE normal x", "CLIENT KILL ID 0 BOGUS x", "CLIENT KILL ID 0", "CLIENT KILL BOGUS x", "CLIENT KILL ID", "CLIENT KILL ID 1 TYPE",
+			"CLIENT KILL TYPE bogus", "CLIENT KILL USER bogus", "CLIENT KILL SKIPME maybe", "CLIENT KILL ADDR 1.2.3.4:5 SKIPME no", "CLIENT REPLY SKIP x", "CLIENT HELP x", "SELECT 99999999999", "SELECT 9223372036854775808", "SELECT -99999999999", "SELECT 2147483648", "SELECT 2147483647",
+			"SHUTDOWN NOSAVE SAVE", "SHUTDOWN ABORT NOW", "SHUTDOWN NOW NOW X", "MEMORY USAGE k SAMPLES -1", "MEMORY USAGE k SAMPLES x", "MEMORY USAGE k SAMPLES", "MEMORY USAGE k BOGUS 1", "MEMORY USAGE", "MEMORY BOGUS",
+			"HELLO " + proto + " BOGUS AUTH a b", "HELLO 4 AUTH a b", "HELLO x AUTH", "HELLO " + proto + " AUTH a", "HELLO 9999999999999999999",
+			"OBJECT HELP", "SLOWLOG HELP", "OBJECT HELP x", "OBJECT BOGUS a", "OBJECT ENCODING",
+			// Families.
+			"FLUSHALL", "MULTI", "MULTI", "WATCH a", "SET k", "SET k v", "EXEC", "MULTI", "EXEC x", "EXEC", "MULTI", "FOO", "DISCARD x", "EXEC", "DISCARD", "UNWATCH", "WATCH", "MULTI", "SHUTDOWN", "EXEC", "MULTI", "CONFIG BOGUS", "EXEC",
+			"MULTI", "INCR k", "SET k 5", "INCR k", "EXPIRE k 100", "TTL k", "APPEND k x", "GET k", "DEL k", "EXISTS k", "KEYS *", "DBSIZE", "SET k2 v", "KEYS *", "FLUSHALL", "DBSIZE", "SET z 1", "PING", "SELECT 0", "EXEC", "KEYS *",
+			"WATCH k", "SET k 2", "MULTI", "GET k", "EXEC", "WATCH k", "UNWATCH", "SET k 3", "MULTI", "UNWATCH", "GET k", "EXEC", "MULTI", "EXEC",
+			"SETRANGE s 5 x", "SETRANGE s -1 x", "SETRANGE s x x", "SETRANGE s 9223372036854775807 x", "SETRANGE s 536870912 ''", "SETRANGE none x ''", "SETRANGE none 3 ''", "EXISTS none", "GETRANGE s 0 -1", "GETRANGE s x -1", "GETRANGE s 0 x", "GETRANGE s -3 -1",
+			"GETRANGE none 0 -1", "GETRANGE s -9223372036854775808 9223372036854775807", "GETRANGE s 9223372036854775808 1", "SUBSTR s -100 2", "SUBSTR s 5 2", "SUBSTR s -1 -100",
+			"INCRBYFLOAT f 1.5", "INCRBYFLOAT f x", "INCRBYFLOAT f inf", "INCRBYFLOAT f -INF", "INCRBYFLOAT f nan", "INCRBYFLOAT f 0.1", "INCRBYFLOAT f 1e18", "INCRBYFLOAT f -1e18", "INCRBYFLOAT f 1e400", "INCRBYFLOAT f 5.0e3", "INCRBYFLOAT f 1e99999",
+			"SET f 0", "INCRBYFLOAT f 0x10", "INCRBYFLOAT f 0b1", "INCRBYFLOAT f 1_0", "INCRBYFLOAT f 1p3", "INCRBYFLOAT f ' 1'", "INCRBYFLOAT f '1 '", "INCRBYFLOAT f ''", "INCRBYFLOAT f 1e-30", "INCRBYFLOAT f 3.141592653589793238462643383279", "INCRBYFLOAT f -0",
+			"INCRBYFLOAT f .5", "INCRBYFLOAT f 5.", "INCRBYFLOAT f +1", "INCRBYFLOAT f ++1", "INCRBYFLOAT f 0x", "INCRBYFLOAT f 0x.8p1", "INCRBYFLOAT f infinity", "INCRBYFLOAT f 1e", "SET f 1e4931", "INCRBYFLOAT f 1e4932", "INCRBYFLOAT f 1e4932", "SET f -0.0", "INCRBYFLOAT f 0", "INCRBYFLOAT s 1",
+			"SET k v", "GETEX k", "GETEX k EX 10", "TTL k", "GETEX k EX 0 PERSIST", "GETEX none EX x", "GETEX none BOGUS", "GETEX k PX 0", "GETEX k EX x", "GETEX k PERSIST EX 10", "GETEX k EX 10 EX 20", "GETEX k EX 10 PX 10", "GETEX k EX", "GETEX k NX", "GETEX k KEEPTTL",
+			"GETEX k PERSIST PERSIST", "TTL k", "GETEX k EXAT 1", "EXISTS k", "GETSET k v", "GETSET k w", "EXPIRE k 100", "GETSET k x", "TTL k",
+			"COPY k k2", "COPY k k2", "COPY k k2 REPLACE", "COPY k k", "COPY k k3 DB 0", "COPY k k3 DB x", "COPY k k3 DB 16", "COPY k k3 DB -1", "COPY k k4 BOGUS", "COPY none k4", "COPY none none", "EXPIRE k 100", "COPY k k5", "TTL k5",
+			"RENAME none x", "RENAME none none", "RENAME k k", "RENAMENX k k", "RENAMENX k k2", "RENAMENX k k9", "RENAMENX none k", "TTL k9", "RENAME k9 k2", "TTL k2", "RENAME k", "MSETNX a 1 b", "MSETNX x1 1 x2 2", "MSETNX x1 1 x3 2", "EXISTS x3", "MSETNX x5 1 x5 2", "GET x5",
+			"TOUCH k2 none k2", "TOUCH", "RANDOMKEY x", "ROLE", "ROLE x", "WAIT 0 0", "WAIT 1 10", "WAIT x 0", "WAIT 0 x", "WAIT 0 -1", "LATENCY LATEST", "LATENCY HISTORY x", "LATENCY HISTORY", "LATENCY RESET", "LATENCY RESET a b", "LATENCY BOGUS",
+			"SLOWLOG GET x", "SLOWLOG GET -2", "SLOWLOG GET 1 2", "SLOWLOG RESET", "SLOWLOG LEN", "SLOWLOG GET", "SLOWLOG LEN x", "SLOWLOG BOGUS",
+			"SET i 12345", "OBJECT ENCODING i", "SET i 012345", "OBJECT ENCODING i", "SET l " + long, "OBJECT ENCODING l", "OBJECT ENCODING none", "OBJECT REFCOUNT l", "OBJECT REFCOUNT none", "OBJECT FREQ l", "OBJECT FREQ none", "OBJECT IDLETIME none", "OBJECT IDLETIME l",
+			"CLIENT TRACKING", "CLIENT TRACKING maybe", "CLIENT TRACKING ON BOGUS", "CLIENT TRACKING ON PREFIX a", "CLIENT TRACKING ON BCAST OPTIN", "CLIENT TRACKING ON OPTIN OPTOUT", "CLIENT TRACKING ON REDIRECT 99999", "CLIENT TRACKING ON REDIRECT x", "CLIENT TRACKING ON REDIRECT",
+			"CLIENT TRACKING ON BCAST PREFIX a PREFIX ab", "CLIENT TRACKING ON BCAST PREFIX a PREFIX a", "CLIENT TRACKING ON BCAST PREFIX a PREFIX b", "CLIENT TRACKING ON BCAST PREFIX ac", "CLIENT TRACKINGINFO", "CLIENT GETREDIR", "CLIENT TRACKING ON", "CLIENT TRACKING OFF",
+			"CLIENT TRACKINGINFO", "CLIENT GETREDIR", "CLIENT CACHING YES", "CLIENT TRACKING ON OPTIN", "CLIENT CACHING NO", "CLIENT CACHING maybe", "CLIENT CACHING YES", "CLIENT TRACKINGINFO", "CLIENT TRACKING ON OPTOUT", "CLIENT TRACKING ON", "CLIENT TRACKINGINFO", "CLIENT TRACKING OFF",
+			"CLIENT TRACKING ON OPTOUT NOLOOP", "CLIENT CACHING NO", "CLIENT TRACKINGINFO", "CLIENT CACHING YES", "CLIENT TRACKING OFF", "FLUSHALL", "RANDOMKEY",
 			"FLUSHALL x", "FLUSHALL SYNC", "FLUSHDB ASYNC", "FLUSHALL SYNC x", "DBSIZE", "TIME x", "SHUTDOWN ABORT", "SHUTDOWN bogus", "RESET x", "INFO nothing",
 		} {
 			var p resp.Parser
@@ -133,5 +166,32 @@ func testProtocolErrorsAreThoseOfRedis(t *testing.T, path IO) {
 				t.Errorf("%.40q\nredis  %q\nours   %q", in, replies[0], replies[1])
 			}
 		})
+	}
+}
+
+// Replies that are taken back are taken back as by Redis.
+func TestMutedRepliesAreThoseOfRedis(t *testing.T) {
+	theirs := redis(t)
+	ours := dial(t, listen(t, open(t, Options{})))
+	for _, lines := range []string{
+		"CLIENT REPLY SKIP|CLIENT REPLY SKIP|PING|PING", "CLIENT REPLY OFF|CLIENT REPLY SKIP|PING|CLIENT REPLY ON", "CLIENT REPLY SKIP|RESET|PING", "CLIENT REPLY OFF|RESET", "CLIENT REPLY SKIP|NONSENSE|PING",
+		"CLIENT REPLY SKIP|GET|PING", "CLIENT REPLY SKIP|MULTI|PING|EXEC",
+	} {
+		var replies [2]string
+		for i, c := range []*client{theirs, ours} {
+			if _, err := c.nc.Write([]byte(strings.ReplaceAll(lines, "|", "\r\n") + "\r\nECHO over\r\n")); err != nil {
+				t.Fatal(err)
+			}
+			for !strings.HasSuffix(replies[i], "over\r\n") {
+				reply, err := c.read()
+				if err != nil {
+					t.Fatal(err)
+				}
+				replies[i] += reply
+			}
+		}
+		if replies[0] != replies[1] {
+			t.Errorf("%s\nredis  %q\nours   %q", lines, replies[0], replies[1])
+		}
 	}
 }

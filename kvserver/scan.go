@@ -43,10 +43,11 @@ func keysCommand(s *session, args [][]byte) {
 	all := string(args[1]) == "*"
 	s.replyKeys(func(found *keyList) error {
 		for p := range s.db.store.Shards() {
-			if err := s.db.keys(p, func(key []byte) bool { return all || glob(args[1], key, false) }, found); err != nil {
+			if err := s.keysOf(p, func(key []byte) bool { return all || glob(args[1], key, false) }, found); err != nil {
 				return err
 			}
 		}
+		s.addStaged(func(key []byte) bool { return all || glob(args[1], key, false) }, found)
 		return nil
 	})
 }
@@ -92,7 +93,7 @@ func scanCommand(s *session, args [][]byte) {
 				at = newCursor(s.slices(count), 0, at.partition())
 			}
 			mask, slice := uint64(1)<<at.log2()-1, at.slice()
-			err := s.db.keys(at.partition(), func(key []byte) bool {
+			err := s.keysOf(at.partition(), func(key []byte) bool {
 				if mask > 0 && maphash.Bytes(s.db.seed, key)>>32&mask != slice {
 					return false
 				}
@@ -109,6 +110,7 @@ func scanCommand(s *session, args [][]byte) {
 				at = newCursor(0, 0, at.partition()+1)
 			default:
 				found.next = 0
+				s.addStaged(func(key []byte) bool { return wanted && (pattern == nil || glob(pattern, key, false)) }, found)
 				return nil
 			}
 		}
@@ -152,6 +154,30 @@ func (s *session) replyKeys(fill func(*keyList) error) {
 	s.out = append(s.out, found.out...)
 }
 
+// keysOf is db.keys as the running command sees them, but for the keys that a transaction has added.
+func (s *session) keysOf(partition int, pick func(key []byte) bool, found *keyList) error {
+	if s.staged == nil {
+		return s.db.keys(partition, pick, found)
+	}
+	return s.db.keys(partition, func(key []byte) bool { return !s.staged.hides(key) && pick(key) }, found)
+}
+
+// addStaged appends the keys that a transaction has added.
+func (s *session) addStaged(pick func(key []byte) bool, found *keyList) {
+	s.staged.each(s.db.now(), func(key []byte) {
+		if pick(key) {
+			found.add(key)
+		}
+	})
+}
+
+// add appends a key and reports whether the list is full.
+func (l *keyList) add(key []byte) (full bool) {
+	l.n++
+	l.out = resp.AppendBulk(l.out, key)
+	return len(l.out) > l.limit
+}
+
 // keys appends the keys of a partition of the store that have not come to their end and that pick picks. It stops when the
 // list is full. Keys that a restart would not know are an error, as for those who read them.
 func (d *db) keys(partition int, pick func(key []byte) bool, found *keyList) error {
@@ -163,8 +189,7 @@ func (d *db) keys(partition int, pick func(key []byte) bool, found *keyList) err
 		if _, err := d.visible(st, key); err != nil {
 			return err
 		}
-		found.n++
-		if found.out = resp.AppendBulk(found.out, key); len(found.out) > found.limit {
+		if found.add(key) {
 			return errFull
 		}
 		return nil
@@ -184,7 +209,7 @@ func (d *db) newest() (pos wal.Pos) {
 		return 0
 	}
 	for i := range d.stripes {
-		pos = max(pos, wal.Pos(d.stripes[i].pos.Load()))
+		pos = max(pos, wal.Pos(d.stripes[i].pos.Load())&^applying)
 	}
 	return pos
 }

@@ -45,6 +45,8 @@ type Server struct {
 	checkpoints checkpointStats
 	pubsub      *pubsub
 
+	slowCommands slowCommands
+
 	ticks      atomic.Int64 // a clock that costs nothing to read; tick apart
 	quit       chan struct{}
 	background sync.WaitGroup // goroutines of Open; Shutdown waits for them
@@ -92,6 +94,7 @@ func Open(o Options) (*Server, error) {
 		listeners: map[net.Listener]struct{}{}, conns: map[int64]*conn{},
 	}
 	srv.settings.init(&srv.opts)
+	srv.slowCommands.configure(&srv.settings)
 	srv.checkpoints.wanted = make(chan struct{}, 1)
 	srv.checkpoints.last.Store(srv.started.Unix())
 	srv.ended, srv.base = newTotals(len(srv.commands.all)), newTotals(len(srv.commands.all))
@@ -264,6 +267,9 @@ func (srv *Server) kill(pick func(*conn) bool) (n int) {
 func (srv *Server) forget(c *conn) {
 	defer srv.serving.Done()
 	c.session.release()
+	c.session.over.Store(true)
+	c.session.discard()
+	c.session.trackOff()
 	c.session.quitPubsub()
 	srv.mu.Lock()
 	defer srv.mu.Unlock()

@@ -38,10 +38,14 @@ type session struct {
 	header  int     // length of the last bulk header, as a guess at the next
 	locks   locks
 	payload []byte
+	entries int // changes in payload
 	value   []byte
 
 	ahead int      // commands to come whose keys have been foreseen
 	keys  [][]byte // see run
+
+	unrun int           // bytes of the command that runs and of what came behind it
+	clock time.Duration // since the server's start, when lap was called last
 
 	small int // for how many sends in a row a smaller out would have done
 
@@ -49,6 +53,13 @@ type session struct {
 	delay time.Duration // see rest
 
 	failures int // to authenticate
+
+	tx           *transaction // since MULTI; nil = none
+	staged       *staged      // while EXEC runs the commands
+	watches      []string     // keys
+	watchedBytes int64        // that they count
+	track        *tracked     // nil = no tracking
+	pushes       []byte       // messages for the client that the running command caused
 
 	conn *conn // whose session this is; nil in tests
 	subs subscriptions
@@ -75,11 +86,20 @@ type shared struct {
 	trusted atomic.Bool  // authenticated
 
 	subscribed, psubscribed atomic.Int32 // channels and patterns that it listens to
+
+	mailbox  atomic.Pointer[mailbox] // nil: it has never listened
+	dirty    atomic.Bool             // a watched key has changed; set by whoever changed it
+	over     atomic.Bool             // the connection has ended
+	multi    atomic.Int32            // commands queued, plus one; 0 = no transaction
+	redirect atomic.Int64            // see redirection
+
+	queuedMemory atomic.Int64 // bytes of those commands
 }
 
 func newSession(srv *Server, id int64) *session {
 	s := &session{srv: srv, db: srv.db, id: id, header: len("$10\r\n")}
-	s.locks.d = srv.db
+	s.locks.d, s.locks.session = srv.db, s
+	s.redirect.Store(-1)
 	s.counters.commands = make([]commandCounters, len(srv.commands.all))
 	s.reset()
 	return s
@@ -90,7 +110,11 @@ func (s *session) reset() {
 	s.proto = resp.RESP2
 	s.resp3.Store(false)
 	s.name.Store(nil)
-	s.mute = replyOn
+	if s.mute != replySkip { // which hushes the reply to RESET as well
+		s.mute = replyOn
+	}
+	s.discard()
+	s.trackOff()
 	s.leaveAll()
 	s.collect()
 	s.setAuthed(s.srv.opts.Password == "")
@@ -118,6 +142,7 @@ func (s *session) setAuthed(ok bool) {
 // run executes the complete commands at the start of in and returns how many bytes they took. more says that it stopped
 // before the end because enough replies have gathered: send them and call again.
 func (s *session) run(in []byte) (n int, more bool) {
+	s.lap()
 	for !s.closing {
 		if len(s.out) >= flushAt || s.delay > 0 {
 			return n, true
@@ -135,6 +160,7 @@ func (s *session) run(in []byte) (n int, more bool) {
 		if k == 0 {
 			break
 		}
+		s.unrun = len(in) - n
 		n += k
 		s.ahead--
 		if len(args) > 0 {
@@ -182,11 +208,12 @@ func (s *session) keep(pending int, first bool) {
 // execute runs one command and notes what its reply waits for.
 func (s *session) execute(args [][]byte) {
 	s.start, s.wait = len(s.out), 0
-	c := s.srv.commands.lookup(args[0])
-	if c == nil {
-		s.unknown(args)
-	} else {
+	c := s.find(args)
+	if c != nil {
 		s.dispatch(c, args)
+	}
+	if s.track != nil {
+		s.endCaching(c)
 	}
 	if s.mute != replyOn {
 		s.hush()
@@ -200,18 +227,60 @@ func (s *session) execute(args [][]byte) {
 		}
 		s.pos = max(s.pos, s.wait)
 	}
+	if len(s.pushes) > 0 {
+		s.sendPushes()
+	}
 }
 
+// find returns the row of a command, or replies that there is none.
+func (s *session) find(args [][]byte) *command {
+	c := s.srv.commands.lookup(args[0])
+	if c == nil {
+		s.unknown(args)
+		return nil
+	}
+	if c.parts == nil || len(args) == 1 {
+		return c
+	}
+	part := c.part(args[1])
+	if part == nil {
+		s.unknownPart(c, args[1])
+	}
+	return part
+}
+
+// dispatch runs a command, or queues it for EXEC.
 func (s *session) dispatch(c *command, args [][]byte) {
-	count := &s.counters.commands[c.index]
 	if text := s.refusal(c, args); text != "" {
-		s.fail(text)
-		count.rejected.add(1)
-		s.errors.add(1)
+		s.reject(c, text)
 		return
 	}
 	s.last.Store(int32(c.index + 1))
+	if s.tx != nil && c.flags&immediate == 0 {
+		s.queue(c, args)
+		return
+	}
+	s.call(c, args)
+}
+
+// lap returns the time since the last call. One reading of the clock for each command of a pipeline is enough.
+func (s *session) lap() time.Duration {
+	now := time.Since(s.srv.started)
+	took := now - s.clock
+	s.clock = now
+	return took
+}
+
+// call runs a command and counts it.
+func (s *session) call(c *command, args [][]byte) {
+	if s.track != nil {
+		s.trackReads(c, args)
+	}
 	c.run(s, args)
+	if took := s.lap(); took >= s.srv.slowCommands.from.Load() {
+		s.noteSlow(c, args, took)
+	}
+	count := &s.counters.commands[c.index]
 	count.calls.add(1)
 	if len(s.out) > s.start && s.out[s.start] == resp.Error {
 		count.failed.add(1)
@@ -222,22 +291,18 @@ func (s *session) dispatch(c *command, args [][]byte) {
 // refusal returns why a command is not run at all, or "".
 func (s *session) refusal(c *command, args [][]byte) string {
 	switch {
-	case c.arity > 0 && len(args) != c.arity, len(args) < -c.arity:
+	case !c.takes(len(args)):
 		return "ERR wrong number of arguments for '" + c.name + "' command"
 	case !s.authed && c.flags&noAuth == 0:
 		return "NOAUTH Authentication required."
+	case s.tx != nil && c.flags&noMulti != 0:
+		return "ERR Command not allowed inside a transaction"
 	case c.flags&listening == 0 && s.listens():
-		return errListens(c, args)
+		return errListens(c)
 	}
-	if c.firstKey > 0 {
-		last := c.lastKey
-		if last < 0 {
-			last += len(args)
-		}
-		for i := c.firstKey; i <= last && i < len(args); i += c.keyStep {
-			if len(args[i]) > s.srv.opts.MaxKey {
-				return keyTooLong(len(args[i]), s.srv.opts.MaxKey)
-			}
+	for key := range c.keys(args) {
+		if len(key) > s.srv.opts.MaxKey {
+			return keyTooLong(len(key), s.srv.opts.MaxKey)
 		}
 	}
 	return ""
@@ -300,7 +365,9 @@ func (s *session) fail(text string) {
 
 // ioError makes an error of the log or the store the whole reply of the command.
 func (s *session) ioError(err error) {
-	s.wait = 0
+	if s.staged == nil { // else there may be other replies that wait
+		s.wait = 0
+	}
 	s.fail("IOERR " + err.Error())
 }
 
@@ -311,13 +378,21 @@ func (s *session) integer(v int64) { s.out = resp.AppendInt(s.out, v) }
 func (s *session) null() { s.out = resp.AppendNull(s.out, s.proto) }
 
 // begin starts a group of entries, which one record of the log will hold.
-func (s *session) begin() { s.payload = s.payload[:0] }
+func (s *session) begin() { s.payload, s.entries = s.payload[:0], 0 }
 
-func (s *session) add(e entry.Entry) { s.payload = entry.Append(s.payload, e) }
+func (s *session) add(e entry.Entry) {
+	s.payload = entry.Append(s.payload, e)
+	if s.entries++; e.Op == entry.Clear {
+		s.entries++ // it changes many keys
+	}
+}
 
 // write logs and applies the group. It reports false after having replied with the error. REQUIRES: s.locks are locked.
 func (s *session) write() bool {
-	pos, err := s.db.write(&s.locks, s.payload)
+	if s.staged != nil {
+		return s.stage()
+	}
+	pos, err := s.db.write(&s.locks, s.payload, s.entries > 1)
 	if err != nil {
 		s.ioError(err)
 		return false
@@ -332,9 +407,8 @@ func (s *session) appendValue(key []byte) (found, ok bool) {
 	const room = "$9223372036854775807\r\n"
 	start := len(s.out)
 	s.out = append(s.out, room[:s.header]...)
-	out, found, pos, err := s.db.get(s.out, key, &s.locks)
+	out, found, err := s.get(s.out, key)
 	s.out = out
-	s.wait = max(s.wait, pos)
 	if err != nil {
 		s.ioError(err)
 		return false, false

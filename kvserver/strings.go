@@ -5,58 +5,76 @@ import (
 	"strconv"
 
 	"kvmark/kvserver/resp"
-	"kvmark/wal"
 	"kvmark/wal/entry"
 )
 
-// setOptions are what may follow SET key value.
+// setOptions are what may follow SET key value, or GETEX key.
 type setOptions struct {
 	ifMissing, ifThere bool
 	get, keepEnd       bool
-	end                int64 // unix ms; 0 = none
+	persist            bool
+
+	timed      []byte // the amount that follows EX, PX, EXAT or PXAT
+	how        string // which of them it was; the same may come again
+	unit, base int64
+	end        int64 // unix ms; 0 = none
 }
 
-// parseSet reads the options of SET, or replies with the error and returns false.
-func (s *session) parseSet(args [][]byte) (o setOptions, ok bool) {
-	var timed []byte // the amount that follows EX, PX, EXAT or PXAT
-	var unit, base int64
+// parse reads the options of SET, or of GETEX, or replies with the error and returns false. What the amount of time is worth
+// is for expiry to say.
+func (o *setOptions) parse(s *session, args [][]byte, getex bool) bool {
 	for i := 0; i < len(args); i++ {
 		a := args[i]
-		switch next := i+1 < len(args); {
-		case is(a, "nx") && !o.ifThere:
+		switch {
+		case is(a, "nx") && !o.ifThere && !getex:
 			o.ifMissing = true
-		case is(a, "xx") && !o.ifMissing:
+		case is(a, "xx") && !o.ifMissing && !getex:
 			o.ifThere = true
-		case is(a, "get"):
+		case is(a, "get") && !getex:
 			o.get = true
-		case is(a, "keepttl") && timed == nil:
+		case is(a, "keepttl") && o.how == "" && !getex:
 			o.keepEnd = true
-		case is(a, "ex") && next && timed == nil && !o.keepEnd:
-			unit, base = 1000, s.db.now()
+		case is(a, "persist") && o.how == "" && getex:
+			o.persist = true
+		case i+1 < len(args) && o.amount(s, a, args[i+1]):
 			i++
-			timed = args[i]
-		case is(a, "px") && next && timed == nil && !o.keepEnd:
-			unit, base = 1, s.db.now()
-			i++
-			timed = args[i]
-		case is(a, "exat") && next && timed == nil && !o.keepEnd:
-			unit = 1000
-			i++
-			timed = args[i]
-		case is(a, "pxat") && next && timed == nil && !o.keepEnd:
-			unit = 1
-			i++
-			timed = args[i]
 		default:
 			s.fail(errSyntax)
-			return o, false
+			return false
 		}
 	}
-	if timed != nil {
-		o.end, ok = s.end(timed, unit, base, "set")
-		return o, ok
+	return true
+}
+
+// amount takes one of the options that are followed by a time, unless another one forbids it.
+func (o *setOptions) amount(s *session, name, value []byte) bool {
+	unit, base, how := int64(1), int64(0), ""
+	switch {
+	case is(name, "ex"):
+		how, unit, base = "ex", 1000, s.db.now()
+	case is(name, "px"):
+		how, base = "px", s.db.now()
+	case is(name, "exat"):
+		how, unit = "exat", 1000
+	case is(name, "pxat"):
+		how = "pxat"
+	default:
+		return false
 	}
-	return o, true
+	if o.keepEnd || o.persist || o.how != "" && o.how != how {
+		return false
+	}
+	o.how, o.unit, o.base, o.timed = how, unit, base, value
+	return true
+}
+
+// expiry makes an end of the amount, if there is one, or replies with the error and returns false.
+func (o *setOptions) expiry(s *session, command string) (ok bool) {
+	if o.timed == nil {
+		return true
+	}
+	o.end, ok = s.end(o.timed, o.unit, o.base, command)
+	return ok
 }
 
 // end reads an amount of time that must be positive and returns when it ends, or replies with the error.
@@ -74,11 +92,10 @@ func (s *session) end(amount []byte, unit, base int64, command string) (at int64
 }
 
 func setCommand(s *session, args [][]byte) {
-	o, ok := s.parseSet(args[3:])
-	if !ok {
-		return
+	var o setOptions
+	if o.parse(s, args[3:], false) && o.expiry(s, "set") {
+		s.set(args[1], args[2], o)
 	}
-	s.set(args[1], args[2], o)
 }
 
 // set does what all commands do that set one value. It replies like SET.
@@ -97,9 +114,8 @@ func (s *session) set(key, value []byte, o setOptions) (done bool) {
 		}
 		s.looked(found)
 	} else if o.ifMissing || o.ifThere {
-		var err error
-		if _, found, s.wait, err = s.db.valueLen(key, &s.locks); err != nil {
-			s.ioError(err)
+		var ok bool
+		if _, found, ok = s.length(key); !ok {
 			return false
 		}
 	}
@@ -111,9 +127,7 @@ func (s *session) set(key, value []byte, o setOptions) (done bool) {
 	}
 	e := entry.Entry{Op: entry.Set, Key: key, Value: value, ExpireAt: o.end}
 	if o.keepEnd {
-		if st := s.db.stripe(key); !s.db.expired(st, key) {
-			e.ExpireAt = st.end(key)
-		}
+		e.ExpireAt = s.endOf(key)
 	}
 	if e.ExpireAt != 0 {
 		e.Op = entry.SetExpire
@@ -189,6 +203,45 @@ func getdelCommand(s *session, args [][]byte) {
 	s.write()
 }
 
+// getexCommand is GETEX key [EX s | PX ms | EXAT time | PXAT time | PERSIST].
+func getexCommand(s *session, args [][]byte) {
+	var o setOptions
+	if !o.parse(s, args[2:], true) {
+		return
+	}
+	key := args[1]
+	s.locks.add(key)
+	s.locks.lock()
+	defer s.locks.unlock()
+	found, ok := s.appendValue(key)
+	if !ok {
+		return
+	}
+	s.looked(found)
+	if !found {
+		s.null()
+		return
+	}
+	if !o.expiry(s, "getex") {
+		return
+	}
+	s.begin()
+	switch {
+	case o.timed != nil && o.end <= s.db.now():
+		s.add(entry.Entry{Op: entry.Delete, Key: key})
+	case o.timed != nil:
+		s.add(entry.Entry{Op: entry.Expire, Key: key, ExpireAt: o.end})
+	case o.persist && s.endOf(key) != 0:
+		s.add(entry.Entry{Op: entry.Persist, Key: key})
+	default:
+		return
+	}
+	s.write()
+}
+
+// getsetCommand is SET with GET, the old way.
+func getsetCommand(s *session, args [][]byte) { s.set(args[1], args[2], setOptions{get: true}) }
+
 // mgetCommand holds the locks of its keys, so that it sees all or nothing of an MSET.
 func mgetCommand(s *session, args [][]byte) {
 	for _, key := range args[1:] {
@@ -229,13 +282,39 @@ func msetCommand(s *session, args [][]byte) {
 	}
 }
 
-func strlenCommand(s *session, args [][]byte) {
-	n, found, pos, err := s.db.valueLen(args[1], &s.locks)
-	if err != nil {
-		s.ioError(err)
+// msetnxCommand is MSET if none of the keys exists.
+func msetnxCommand(s *session, args [][]byte) {
+	if len(args)%2 == 0 {
+		s.fail("ERR wrong number of arguments for 'msetnx' command")
 		return
 	}
-	s.wait = pos
+	for i := 1; i < len(args); i += 2 {
+		s.locks.add(args[i])
+	}
+	s.locks.lock()
+	defer s.locks.unlock()
+	s.begin()
+	for i := 1; i < len(args); i += 2 {
+		_, found, ok := s.length(args[i])
+		if !ok {
+			return
+		}
+		if found {
+			s.integer(0)
+			return
+		}
+		s.add(entry.Entry{Op: entry.Set, Key: args[i], Value: args[i+1]})
+	}
+	if s.write() {
+		s.integer(1)
+	}
+}
+
+func strlenCommand(s *session, args [][]byte) {
+	n, found, ok := s.length(args[1])
+	if !ok {
+		return
+	}
 	s.looked(found)
 	s.integer(int64(n))
 }
@@ -250,24 +329,19 @@ func (s *session) boolean(b bool) {
 
 // old reads the value of a key into s.value, or replies with the error and returns ok = false.
 func (s *session) old(key []byte) (found, ok bool) {
-	var pos wal.Pos
 	var err error
-	s.value, found, pos, err = s.db.get(s.value[:0], key, &s.locks)
-	if err != nil {
+	if s.value, found, err = s.get(s.value[:0], key); err != nil {
 		s.ioError(err)
 		return false, false
 	}
-	s.wait = max(s.wait, pos)
 	return found, true
 }
 
 // replace logs value as the new one of a key that keeps its end. REQUIRES: s.locks hold the key's.
 func (s *session) replace(key, value []byte) bool {
-	e := entry.Entry{Op: entry.Set, Key: key, Value: value}
-	if st := s.db.stripe(key); !s.db.expired(st, key) {
-		if e.ExpireAt = st.end(key); e.ExpireAt != 0 {
-			e.Op = entry.SetExpire
-		}
+	e := entry.Entry{Op: entry.Set, Key: key, Value: value, ExpireAt: s.endOf(key)}
+	if e.ExpireAt != 0 {
+		e.Op = entry.SetExpire
 	}
 	s.begin()
 	s.add(e)

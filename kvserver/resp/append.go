@@ -82,6 +82,14 @@ func AppendNull(dst []byte, v Proto) []byte {
 	return append(dst, "$-1\r\n"...)
 }
 
+// AppendNullArray appends the absence of an array.
+func AppendNullArray(dst []byte, v Proto) []byte {
+	if v == RESP3 {
+		return append(dst, "_\r\n"...)
+	}
+	return append(dst, "*-1\r\n"...)
+}
+
 // AppendArray appends the header of an array; n replies have to follow.
 func AppendArray(dst []byte, n int) []byte { return appendHeader(dst, Array, int64(n)) }
 
