@@ -19,6 +19,7 @@ func TestSetAndGetAllocateOnlyWhatIsStored(t *testing.T) {
 		set  float64 // allocations of a Set over an existing key
 	}{
 		{storage.Memory, 1},
+		{storage.Map, 2},
 		{storage.File, 0},
 	} {
 		t.Run(string(tc.mode), func(t *testing.T) {

@@ -104,7 +104,7 @@ func formatText(mode storage.Mode) string {
 }
 
 // proveMode returns the mode of a data directory whose FORMAT file is missing or damaged: lsm and file have directories of
-// their own, and the two others a line of FORMAT that may still be readable.
+// their own, and the others a line of FORMAT that may still be readable.
 func proveMode(fs vfs.FS, dir string) (storage.Mode, error) {
 	names, err := fs.List(dir)
 	if err != nil {
@@ -129,7 +129,7 @@ func proveMode(fs vfs.FS, dir string) (storage.Mode, error) {
 		return "", fmt.Errorf("kvserver: %w", err)
 	}
 	lines := strings.Split(text, "\n")
-	for _, mode := range []storage.Mode{storage.Memory, storage.Serialize} {
+	for _, mode := range []storage.Mode{storage.Memory, storage.Map, storage.Serialize} {
 		if slices.Contains(lines, "mode "+string(mode)) {
 			return mode, nil
 		}
@@ -141,7 +141,7 @@ func proveMode(fs vfs.FS, dir string) (storage.Mode, error) {
 	if len(fit) == 1 {
 		return fit[0], nil
 	}
-	return "", fmt.Errorf("kvserver: nothing in %s tells whether its mode is memory or serialize; name it with --mode", dir)
+	return "", fmt.Errorf("kvserver: nothing in %s tells whether its mode is memory, map or serialize; name it with --mode", dir)
 }
 
 // checkpointModes returns the modes that the newest checkpoint can be of, by its first record that can be read: nil if there

@@ -67,7 +67,7 @@ func newReplayer(d *db, n int) *replayer {
 // waiting for memory or for compressing, and none where files are written one at a time. BenchmarkReplay compares them.
 func replayLanes(mode storage.Mode) int {
 	switch mode {
-	case storage.Memory, storage.Serialize:
+	case storage.Memory, storage.Map, storage.Serialize:
 		return runtime.GOMAXPROCS(0)
 	}
 	return 0

@@ -16,7 +16,7 @@ import (
 
 // TestReplayInLanesIsReplayInOrder applies the same records with and without lanes.
 func TestReplayInLanesIsReplayInOrder(t *testing.T) {
-	for _, mode := range []storage.Mode{storage.Memory, storage.Serialize} {
+	for _, mode := range []storage.Mode{storage.Memory, storage.Map, storage.Serialize} {
 		for _, records := range []int{0, 1, 3000, 30_000} { // the last two need one batch of a lane and several
 			t.Run(fmt.Sprintf("mode=%s/records=%d", mode, records), func(t *testing.T) {
 				payloads := randomPayloads(records)

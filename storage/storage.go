@@ -17,6 +17,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"kvmark/storage/file"
+	"kvmark/storage/gomap"
 	"kvmark/storage/lsm"
 	"kvmark/storage/memory"
 	"kvmark/storage/serialize"
@@ -28,14 +29,15 @@ type Mode string
 
 // The modes.
 const (
-	Memory    Mode = "memory"    // as they are, in the heap
+	Memory    Mode = "memory"    // in the heap, one object an entry, in maps by hash
+	Map       Mode = "map"       // in the heap, in plain Go maps
 	Serialize Mode = "serialize" // in the heap, serialized and compressed
 	File      Mode = "file"      // in files read at random; keys in the heap
 	LSM       Mode = "lsm"       // in Pebble
 )
 
 // Modes returns all modes in the order in which tables show them.
-func Modes() []Mode { return []Mode{Memory, Serialize, File, LSM} }
+func Modes() []Mode { return []Mode{Memory, Map, Serialize, File, LSM} }
 
 // ParseMode returns the mode of that name.
 func ParseMode(name string) (Mode, error) {
@@ -49,8 +51,8 @@ func ParseMode(name string) (Mode, error) {
 	return "", fmt.Errorf("storage: unknown mode %q (use one of %s)", name, strings.Join(names, ", "))
 }
 
-// Options configure [Open]. The zero value is good for the memory and
-// serialize modes; file and lsm need a Dir.
+// Options configure [Open]. The zero value is good for the modes that
+// keep all in memory; file and lsm need a Dir.
 type Options struct {
 	// FS holds the files; nil = vfs.Default.
 	FS vfs.FS
@@ -136,11 +138,13 @@ type Warmer interface {
 	Warm(keys [][]byte)
 }
 
-// Open opens what is on disk (file, lsm) or an empty store (memory, serialize).
+// Open opens what is on disk (file, lsm) or an empty store (the other modes).
 func Open(m Mode, o Options) (Store, error) {
 	switch m {
 	case Memory:
 		return memory.New(), nil
+	case Map:
+		return gomap.New(), nil
 	case Serialize:
 		return opened(serialize.New(serialize.Options{Codec: o.Codec, Level: o.Level, BucketEntries: o.BucketEntries}))
 	case File:

@@ -43,8 +43,8 @@ func TestOpenRefusesBadOptions(t *testing.T) {
 		o    storage.Options
 		want string
 	}{
-		{"an unknown mode", "disk", storage.Options{}, "memory, serialize, file, lsm"},
-		{"no mode", "", storage.Options{}, "memory, serialize, file, lsm"},
+		{"an unknown mode", "disk", storage.Options{}, "memory, map, serialize, file, lsm"},
+		{"no mode", "", storage.Options{}, "memory, map, serialize, file, lsm"},
 		{"an unknown codec", storage.Serialize, storage.Options{Codec: "rar"}, "deflate"},
 		{"file without a directory", storage.File, storage.Options{}, "no directory"},
 		{"lsm without a directory", storage.LSM, storage.Options{}, "no directory"},

@@ -102,7 +102,7 @@ func Default() Config {
 
 // The names that a server knows; part of its command line.
 var (
-	modes    = []string{"memory", "serialize", "file", "lsm"}
+	modes    = []string{"memory", "map", "serialize", "file", "lsm"}
 	policies = []string{"buffered", "os", "interval", "always"}
 	codecs   = []string{"deflate", "zlib", "zip", "zstd", "s2", "none"}
 )
@@ -125,7 +125,7 @@ const MaxPipeline = 1024
 // Validate reports the first option that cannot work, with its value and what would.
 func (c Config) Validate() error {
 	if len(c.Modes) == 0 && c.Target.Addr == "" {
-		return errors.New("no modes: want one or more of memory, serialize, file, lsm")
+		return errors.New("no modes: want one or more of memory, map, serialize, file, lsm")
 	}
 	for i, m := range c.Modes {
 		if err := oneOf("mode", m, modes); err != nil {

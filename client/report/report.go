@@ -64,6 +64,8 @@ func Heading(mode string, p result.Plan) string {
 	switch mode {
 	case "memory":
 		return "WAL + key & value in memory"
+	case "map":
+		return "WAL + key & value in memory, map[string][]byte"
 	case "serialize":
 		codec := p.Codec
 		if p.Level != nil {

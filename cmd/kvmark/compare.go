@@ -50,7 +50,7 @@ func compareCommand() *cli.Command {
 			stringsFlag("vary-client", "`go=V1,V2,...`: toolchains of the load generator, which otherwise is this kvmark in every cell"),
 			&cli.BoolFlag{Name: "sample", Hidden: true},
 			&cli.StringFlag{Name: "plan", Usage: "`FILE.toml` with named cells instead of --vary"},
-			&cli.StringFlag{Name: "modes", Value: strings.Join(d.Load.Modes, ","), Usage: "storage modes: memory, serialize, file, lsm"},
+			&cli.StringFlag{Name: "modes", Value: strings.Join(d.Load.Modes, ","), Usage: "storage modes: memory, map, serialize, file, lsm"},
 			&cli.IntFlag{Name: "rounds", Value: d.Rounds, Usage: "samples of each cell (with --budget or --until: as many as these allow)"},
 			&cli.DurationFlag{Name: "duration", Value: d.Load.Duration, Usage: "measured `TIME` of each operation of a sample"},
 			&cli.DurationFlag{Name: "warmup", Value: d.Load.Warmup, Usage: "`TIME` before it that is not counted"},

@@ -29,7 +29,7 @@ func runCommand() *cli.Command {
 			"the stage \"fill\": not timed, not counted. The result is INVALID (exit 3) unless the client's books agree with\n" +
 			"the server's. Workers send when their last reply is there (closed loop), or by --rate on a schedule (open loop).",
 		Flags: append([]cli.Flag{
-			&cli.StringFlag{Name: "modes", Value: strings.Join(d.Modes, ","), Usage: "storage modes: memory, serialize, file, lsm"},
+			&cli.StringFlag{Name: "modes", Value: strings.Join(d.Modes, ","), Usage: "storage modes: memory, map, serialize, file, lsm"},
 			&cli.IntFlag{Name: "workers", Value: d.Workload.Workers, Usage: "connections, one batch in flight on each"},
 			&cli.DurationFlag{Name: "duration", Value: d.Duration, Usage: "measured `TIME` of each operation"},
 			&cli.DurationFlag{Name: "warmup", Value: d.Warmup, Usage: "`TIME` before it that is not counted"},

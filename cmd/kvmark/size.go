@@ -41,7 +41,7 @@ func footprint(cfg load.Config, mode string, keys float64) (memory, disk float64
 	}
 	log := keys * (key + value)
 	switch mode {
-	case "memory":
+	case "memory", "map":
 		return keys * (key + value), log
 	case "serialize":
 		if cfg.Codec == "none" {

@@ -79,7 +79,7 @@ func repairCommand(stdout io.Writer) *cli.Command {
 			"delete or a newer value, so an older value can be back.\n\n" +
 			"Exit code 0: a start takes it now, or did before; 1: could not repair it; 2: a mistake in the command line.",
 		Flags: []cli.Flag{
-			&cli.StringFlag{Name: "mode", Usage: "the directory's mode, where its FORMAT file is damaged and nothing else tells: memory, serialize, file or lsm"},
+			&cli.StringFlag{Name: "mode", Usage: "the directory's mode, where its FORMAT file is damaged and nothing else tells: memory, map, serialize, file or lsm"},
 		},
 		Action: func(c *cli.Context) error {
 			dir, err := oneDir(c)

@@ -46,7 +46,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	app := &cli.App{
 		Name:            "kvserver",
 		Usage:           "a key-value server with a write-ahead log, made to be measured",
-		UsageText:       "kvserver [serve] --mode memory|serialize|file|lsm --dir DIR [options]\nkvserver check DIR\nkvserver repair [--mode MODE] DIR\nkvserver dump DIR",
+		UsageText:       "kvserver [serve] --mode memory|map|serialize|file|lsm --dir DIR [options]\nkvserver check DIR\nkvserver repair [--mode MODE] DIR\nkvserver dump DIR",
 		Version:         version(),
 		HideHelpCommand: true,
 		Writer:          stdout,

@@ -62,7 +62,7 @@ func TestMistakesAreOneLineWithAHint(t *testing.T) {
 		{"an unknown flag of a command", []string{"check", "--frobnicate", dir}, 3, []string{"-frobnicate"}},
 		{"no directory", nil, 2, []string{"give --dir DIR"}},
 		{"a directory without its flag", []string{"serve", dir}, 2, []string{"did you mean --dir " + dir}},
-		{"an unknown mode", []string{"--dir", dir, "--mode", "tape"}, 2, []string{"--mode", `"tape"`, "memory, serialize, file, lsm"}},
+		{"an unknown mode", []string{"--dir", dir, "--mode", "tape"}, 2, []string{"--mode", `"tape"`, "memory, map, serialize, file, lsm"}},
 		{"an unknown policy", []string{"--dir", dir, "--wal-sync", "never"}, 2, []string{"--wal-sync", `"never"`, "buffered, os, interval or always"}},
 		{"an unknown codec", []string{"--dir", dir, "--mode", "serialize", "--codec", "rar"}, 2, []string{"--codec", `"rar"`, "deflate"}},
 		{"a negative size", []string{"--dir", dir, "--max-value", "-1"}, 2, []string{"max-value", "negative"}},

@@ -39,12 +39,12 @@ func serveCommand(stdout, stderr io.Writer) *cli.Command {
 	return &cli.Command{
 		Name:  "serve",
 		Usage: "serve a data directory (the default command)",
-		UsageText: "kvserver [serve] --mode memory|serialize|file|lsm --dir DIR [options]\n\n" +
+		UsageText: "kvserver [serve] --mode memory|map|serialize|file|lsm --dir DIR [options]\n\n" +
 			"Exit code 0: SIGTERM, SIGINT or SHUTDOWN ended it in good order, and everything that it acknowledged is kept;\n" +
 			"1: it could not start, or the log or the store failed while it served, whether or not a write met that:\n" +
 			"from then on it only read; 2: a mistake in the command line, and nothing was touched.",
 		Flags: []cli.Flag{
-			&cli.StringFlag{Name: "mode", Value: string(storage.Memory), Usage: "how values are kept: memory, serialize, file or lsm"},
+			&cli.StringFlag{Name: "mode", Value: string(storage.Memory), Usage: "how values are kept: memory, map, serialize, file or lsm"},
 			&cli.StringFlag{Name: "dir", Usage: "data `DIR`ectory, made if it is missing"},
 			&cli.StringFlag{Name: "addr", Value: "127.0.0.1:7379", Usage: "`HOST:PORT` to listen on, where port 0 takes a free one, or unix:PATH for a Unix socket"},
 			&cli.StringFlag{Name: "wal-sync", Value: wal.Interval.String(), Usage: "when a write counts as done: buffered (in memory), os (written), interval (written, synced every --sync-every), always (synced)"},

@@ -1,6 +1,8 @@
-// Package memory is the storage mode that keeps values as they are, in plain
-// Go maps. It is deliberately ordinary Go: what the garbage collector makes
-// of millions of strings behind a map is the thing its users want to measure.
+// Package memory is the storage mode that keeps values as they are in a layout
+// that a tuned Go server would have: one object an entry, found in a map of
+// hashes. It is for those who want the most operations a second that Go gives
+// with little work for the collector; package gomap, the mode "map", is what most
+// Go programs have instead.
 //
 // A map finds an entry by the hash of its key. Key and value share one
 // allocation, so a Set costs exactly one:
@@ -11,7 +13,9 @@
 //	                           +----------+-----+------------+-------+
 //
 // With the key's string in the map instead of its hash, a slot was 32 bytes, not
-// 16, and a lookup touched a line of memory more.
+// 16, and a lookup touched a line of memory more. Keys that are about to be asked
+// for can be read ahead ([Store.Warm]), and a start sets many at once
+// ([Store.SetAll]).
 //
 // Two keys with one hash of 64 bits are twins. The hash is seeded at random, so
 // among 10,000,000 keys there are some once in 400,000 runs; one of them is then
@@ -44,8 +48,6 @@ const (
 	// scanBatch is how many entries Range takes under one hold of a shard's
 	// lock; writers of that shard wait for no more than that.
 	scanBatch = 256
-	// recordBytes is the size from which a checkpoint record is handed over.
-	recordBytes = 64 << 10
 )
 
 // Store keeps all entries in the heap. The zero value is not usable; see [New].
@@ -279,40 +281,17 @@ func (s *Store) Keys(shard int, fn func(key []byte) error) error {
 
 // Checkpoint emits every entry, many to a record (see package pair).
 func (s *Store) Checkpoint(emit func(rec []byte) error) (committed func() error, err error) {
-	rec := make([]byte, 0, 2*recordBytes)
-	for i := range s.shards {
-		err := s.Range(i, func(key, value []byte) error {
-			rec = pair.Append(rec, key, value)
-			if len(rec) < recordBytes {
-				return nil
-			}
-			err := emit(rec)
-			rec = rec[:0]
-			return err
-		})
-		if err != nil {
-			return nil, err
-		}
-	}
-	if len(rec) > 0 {
-		if err := emit(rec); err != nil {
-			return nil, err
-		}
-	}
-	return func() error { return nil }, nil
+	return func() error { return nil }, pair.Emit("", len(s.shards), s.Range, emit)
 }
 
 // Restore takes back one record of a checkpoint.
 func (s *Store) Restore(rec []byte) error {
 	var keys, values [][]byte
-	for rest := rec; len(rest) > 0; {
-		var key, value []byte
-		var err error
-		at := len(rec) - len(rest)
-		if key, value, rest, err = pair.Next(rest); err != nil {
-			return fmt.Errorf("memory: checkpoint record of %d bytes, byte %d: %w", len(rec), at, err)
-		}
+	if err := pair.Read(rec, func(key, value []byte) error {
 		keys, values = append(keys, key), append(values, value)
+		return nil
+	}); err != nil {
+		return fmt.Errorf("memory: %w", err)
 	}
 	return s.SetAll(keys, values)
 }

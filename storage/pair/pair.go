@@ -7,12 +7,14 @@
 //	+-------------+-----+---------------+-------+
 //
 // Any bytes are a key or a value, none at all included. The format is part of
-// the checkpoint format of the memory and serialize modes and must not change.
+// the checkpoint format of the memory, map and serialize modes and must not
+// change.
 package pair
 
 import (
 	"encoding/binary"
 	"errors"
+	"fmt"
 )
 
 // ErrCorrupt is returned when bytes are not a sequence of pairs.
@@ -58,4 +60,47 @@ func field(b []byte) (f, rest []byte, err error) {
 	}
 	end := w + int(n)
 	return b[w:end:end], b[end:], nil
+}
+
+// recordBytes is the size from which Emit hands over a record.
+const recordBytes = 64 << 10
+
+// Emit emits the pairs that scan finds in each of so many shards, many to a
+// record, each of which begins with head. rec is valid during the call of emit.
+func Emit(head string, shards int, scan func(shard int, fn func(key, value []byte) error) error, emit func(rec []byte) error) error {
+	rec := append(make([]byte, 0, 2*recordBytes), head...)
+	for i := range shards {
+		err := scan(i, func(key, value []byte) error {
+			rec = Append(rec, key, value)
+			if len(rec) < recordBytes {
+				return nil
+			}
+			err := emit(rec)
+			rec = rec[:len(head)]
+			return err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	if len(rec) > len(head) {
+		return emit(rec)
+	}
+	return nil
+}
+
+// Read calls fn with each pair of a record without its head; key and value alias it.
+func Read(rec []byte, fn func(key, value []byte) error) error {
+	for rest := rec; len(rest) > 0; {
+		at := len(rec) - len(rest)
+		key, value, after, err := Next(rest)
+		if err == nil {
+			err = fn(key, value)
+		}
+		if err != nil {
+			return fmt.Errorf("checkpoint record of %d bytes, byte %d: %w", len(rec), at, err)
+		}
+		rest = after
+	}
+	return nil
 }

@@ -3,6 +3,9 @@ package pair_test
 import (
 	"bytes"
 	"errors"
+	"fmt"
+	"slices"
+	"strings"
 	"testing"
 
 	"kvmark/storage/pair"
@@ -50,4 +53,43 @@ func FuzzNext(f *testing.F) {
 			t.Errorf("%d bytes become %d", len(b)-len(rest), len(again))
 		}
 	})
+}
+
+func TestRecordsHoldWhatWasEmitted(t *testing.T) {
+	big := bytes.Repeat([]byte("v"), 50_000)
+	scan := func(shard int, fn func(key, value []byte) error) error {
+		for i := range 3 {
+			if err := fn(fmt.Append(nil, shard, "/", i), big); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	var keys []string
+	records := 0
+	err := pair.Emit("head", 2, scan, func(rec []byte) error {
+		records++
+		rest, ok := bytes.CutPrefix(rec, []byte("head"))
+		if !ok {
+			t.Errorf("a record begins with %.10q", rec)
+		}
+		return pair.Read(rest, func(key, value []byte) error {
+			if !bytes.Equal(value, big) {
+				t.Errorf("%q has a value of %d bytes", key, len(value))
+			}
+			keys = append(keys, string(key))
+			return nil
+		})
+	})
+	if want := []string{"0/0", "0/1", "0/2", "1/0", "1/1", "1/2"}; err != nil || records != 3 || !slices.Equal(keys, want) {
+		t.Errorf("%d records with %q, %v", records, keys, err)
+	}
+	failure := errors.New("full")
+	if err := pair.Emit("", 1, scan, func([]byte) error { return failure }); !errors.Is(err, failure) {
+		t.Errorf("got %v", err)
+	}
+	rec := pair.Append(pair.Append(nil, []byte("k"), nil), []byte("l"), nil)
+	if err := pair.Read(rec[:len(rec)-1], func(_, _ []byte) error { return nil }); !errors.Is(err, pair.ErrCorrupt) || !strings.Contains(err.Error(), "byte 3") {
+		t.Errorf("a cut record: %v", err)
+	}
 }

@@ -46,7 +46,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	fs.DurationVar(&c.slice, "slice", 2*time.Second, "length of a measurement")
 	fs.IntVar(&c.keys, "keys", 100_000, "number of keys")
 	fs.IntVar(&c.busy, "busy", 100, "most connections that send; the others are there and idle")
-	modes := fs.String("modes", "memory,serialize,file,lsm", "comma separated")
+	modes := fs.String("modes", "memory,map,serialize,file,lsm", "comma separated")
 	ios := fs.String("io", "goroutine,loop", "comma separated")
 	depths := fs.String("depths", "1,16", "requests in flight per connection, comma separated")
 	connections := fs.String("connections", "8,64,1000", "comma separated")

@@ -33,7 +33,7 @@ const (
 func run(ctx context.Context, args []string, out io.Writer) error {
 	flags := flag.NewFlagSet("restart", flag.ContinueOnError)
 	kvserver := flags.String("kvserver", "bin/kvserver", "path of `kvserver`")
-	servers := flags.String("servers", "memory,serialize,file,lsm,redis", "comma separated: MODE or MODE:flag=value:... (kvserver), redis, valkey")
+	servers := flags.String("servers", "memory,map,serialize,file,lsm,redis", "comma separated: MODE or MODE:flag=value:... (kvserver), redis, valkey")
 	sets := flags.String("sets", "1000000,20000000", "number of Sets before the crash, comma separated")
 	keys := flags.Int("keys", 1_000_000, "number of keys")
 	walSync := flags.String("sync", "interval", "interval or always")

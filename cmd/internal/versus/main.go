@@ -40,7 +40,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	c := config{load: load{workload: workload.Config{Seed: 1}}}
 	fs := flag.NewFlagSet("versus", flag.ContinueOnError)
 	fs.StringVar(&c.kvserver, "kvserver", "bin/kvserver", "path of `kvserver`")
-	servers := fs.String("servers", "memory,redis", "comma separated: memory, serialize, file, lsm (kvserver), each as MODE or MODE:flag=value:..., and redis, valkey, memcached, with flags of theirs likewise (memcached has one thread and no log: memcached:threads=4); @workers=N, @idle=N, @pipeline=N, @keys=N behind a name are of that server alone")
+	servers := fs.String("servers", "memory,redis", "comma separated: memory, map, serialize, file, lsm (kvserver), each as MODE or MODE:flag=value:..., and redis, valkey, memcached, with flags of theirs likewise (memcached has one thread and no log: memcached:threads=4); @workers=N, @idle=N, @pipeline=N, @keys=N behind a name are of that server alone")
 	fs.StringVar(&c.base, "base", "redis", "server that the others are divided by")
 	fs.IntVar(&c.rounds, "rounds", 20, "rounds, each with every server and operation once")
 	fs.DurationVar(&c.slice, "slice", 2*time.Second, "length of a measurement")
