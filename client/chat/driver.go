@@ -15,6 +15,9 @@ type Driver struct{ Config }
 // Op implements [load.Driver].
 func (d Driver) Op() string { return op(d.Pace) }
 
+// Open implements [load.Driver]: users wait for messages before they send the next.
+func (d Driver) Open() bool { return false }
+
 // Connections implements [load.Driver].
 func (d Driver) Connections() int { return d.connections(d.Rooms) }
 

@@ -236,3 +236,8 @@ func Run(ctx context.Context, c Config) (out Outcome, err error) {
 	}
 	return out, nil
 }
+
+// Open reports whether messages go out on a schedule in some point.
+func (c Config) Open() bool {
+	return c.Interval > 0 || slices.ContainsFunc(c.Rates, func(r float64) bool { return r > 0 })
+}

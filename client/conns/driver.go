@@ -17,6 +17,9 @@ type Driver struct{ Config }
 // Op implements [load.Driver].
 func (d Driver) Op() string { return opName }
 
+// Open implements [load.Driver].
+func (d Driver) Open() bool { return d.Config.Open() }
+
 // Connections implements [load.Driver].
 func (d Driver) Connections() int { return d.Config.Connections[0] }
 

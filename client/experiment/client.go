@@ -53,6 +53,9 @@ type options struct {
 	Mix             string        `json:"mix"`
 	Rate            string        `json:"rate"`
 	Arrivals        string        `json:"arrivals"`
+	IO              string        `json:"io"`
+	ServerCPUs      string        `json:"server_cpus"`
+	ClientCPUs      string        `json:"client_cpus"`
 }
 
 func optionsOf(c load.Config) options {
@@ -62,6 +65,7 @@ func optionsOf(c load.Config) options {
 		Server: c.Server, ServerArgs: c.ServerArgs, ServerEnv: c.ServerEnv, WALSync: c.WALSync, Codec: c.Codec, Level: c.Level, BucketEntries: c.BucketEntries, Dir: c.Dir,
 		Seed: w.Seed, Workers: w.Workers, Keys: w.Keys, ValueSize: w.ValueSize.String(), Compressibility: w.Compressibility,
 		Distribution: w.Distribution.String(), Mix: w.Mix.String(), Rate: c.Rate.String(), Arrivals: c.Arrivals,
+		IO: c.IO, ServerCPUs: c.ServerCPUs.String(), ClientCPUs: c.ClientCPUs.String(),
 	}
 }
 
@@ -70,12 +74,14 @@ func (o options) config() (load.Config, error) {
 	c.Modes, c.Duration, c.Warmup, c.Repeat, c.Pipeline = []string{o.Mode}, o.Duration, o.Warmup, o.Repeat, o.Pipeline
 	c.Server, c.ServerArgs, c.ServerEnv, c.WALSync, c.Codec, c.Level, c.BucketEntries, c.Dir = o.Server, o.ServerArgs, o.ServerEnv, o.WALSync, o.Codec, o.Level, o.BucketEntries, o.Dir
 	c.Workload = workload.Config{Seed: o.Seed, Workers: o.Workers, Keys: o.Keys, Compressibility: o.Compressibility}
-	c.Arrivals = o.Arrivals
-	var err [4]error
+	c.Arrivals, c.IO = o.Arrivals, o.IO
+	var err [6]error
 	c.Workload.ValueSize, err[0] = workload.ParseSize(o.ValueSize)
 	c.Workload.Distribution, err[1] = workload.ParseDistribution(o.Distribution)
 	c.Workload.Mix, err[2] = workload.ParseMix(o.Mix)
 	c.Rate, err[3] = load.ParseRate(o.Rate)
+	c.ServerCPUs, err[4] = load.ParseCPUs(o.ServerCPUs)
+	c.ClientCPUs, err[5] = load.ParseCPUs(o.ClientCPUs)
 	return c, errors.Join(err[:]...)
 }
 
@@ -92,6 +98,11 @@ func ServeSample(ctx context.Context, kill <-chan struct{}, in io.Reader, out io
 		return fmt.Errorf("task: %w", err)
 	}
 	config.Kill = kill
+	restore, err := config.Divide(false)
+	if err != nil {
+		return fmt.Errorf("task: %w", err)
+	}
+	defer restore()
 	samples, err := measure(ctx, []arm{{cell: t.Cell, layout: t.Layout, config: config}}, t.Ops, 0, func(int, result.Process) error { return nil })
 	if err != nil {
 		return err

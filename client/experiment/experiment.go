@@ -238,8 +238,8 @@ func (x *experiment) makePlan() error {
 		}
 		return fmt.Sprint(value)
 	}
-	server := fmt.Sprintf("wal-sync=%s codec=%s level=%s bucket-entries=%s",
-		of("wal-sync", p.WALSync), of("codec", p.Codec), of("level", level(p)), of("bucket-entries", p.BucketEntries))
+	server := fmt.Sprintf("wal-sync=%s io=%s codec=%s level=%s bucket-entries=%s",
+		of("wal-sync", p.WALSync), of("io", cmp.Or(p.IO, Default)), of("codec", p.Codec), of("level", level(p)), of("bucket-entries", p.BucketEntries))
 	x.plan.Options = fmt.Sprintf("workers=%s keys=%s pipeline=%s value-size=%s compressibility=%s distribution=%s mix=%s rate=%s %s",
 		of("workers", p.Workers), of("keys", p.Keys), of("pipeline", p.Pipeline), of("value-size", p.ValueSize), of("compressibility", p.Compressibility),
 		of("distribution", p.Distribution), of("mix", p.Mix), of("rate", x.Load.Rate), server)
@@ -248,6 +248,9 @@ func (x *experiment) makePlan() error {
 		if x.Slices > 0 || varied(vs, clientGo) {
 			return fmt.Errorf("%s: neither slices nor another client can be had for it", d.Op())
 		}
+	}
+	if p.ServerCPUs != "" || p.ClientCPUs != "" {
+		x.plan.Options += fmt.Sprintf(" server-cpus=%s client-cpus=%s", p.ServerCPUs, p.ClientCPUs)
 	}
 	x.plan.Seed = uint64(rand.Uint32()) // short enough to be typed again
 	if x.Seed != nil {

@@ -276,6 +276,8 @@ func hideVaried(p *result.Plan, f Factor) {
 		p.Rate, p.Arrivals = result.Varied, load.Constant
 	case "wal-sync":
 		p.WALSync = result.Varied
+	case "io":
+		p.IO = result.Varied
 	case "codec":
 		p.Codec = result.Varied
 	case "level":

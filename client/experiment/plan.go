@@ -245,6 +245,13 @@ func (c Config) Loads() (loads []load.Config, together int) {
 	return loads, together
 }
 
+// Open reports whether some variant's requests go out on a schedule: all variants have the same share of the machine.
+// REQUIRES: [Config.Check].
+func (c Config) Open() bool {
+	loads, _ := c.Loads()
+	return slices.ContainsFunc(loads, load.Config.Open)
+}
+
 // BuildsVariants reports whether variants differ in how they are built, so that one binary for all will not do.
 // REQUIRES: [Config.Check].
 func (c Config) BuildsVariants() bool {

@@ -17,6 +17,8 @@ func setServerArg(l *load.Config, s Setting) (extra []string, err error) {
 		l.Modes = []string{s.Value}
 	case "wal-sync":
 		l.WALSync = s.Value
+	case "io":
+		l.IO = s.Value
 	case "codec":
 		l.Codec = s.Value
 	case "level":

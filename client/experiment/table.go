@@ -128,6 +128,9 @@ func (a *Analysis) summarySection() section {
 		rounds += fmt.Sprintf(" (%s)", a.Ended)
 	}
 	s.lines = append(s.lines, rounds+": "+how, fmt.Sprintf("%s; seed %d", p.Options, p.Seed))
+	if words := a.division(); words != "" {
+		s.lines = append(s.lines, words)
+	}
 	for _, v := range p.Variants {
 		if v.NA != "" {
 			s.lines = append(s.lines, fmt.Sprintf("n/a: %s: %s", v.Name, v.NA))
@@ -138,6 +141,27 @@ func (a *Analysis) summarySection() section {
 	}
 	s.heading = "kvmark compare"
 	return s
+}
+
+// division says how servers moved bytes, and which part of the machine each side had, as the samples saw it.
+func (a *Analysis) division() string {
+	var paths, clients, servers []string
+	add := func(to *[]string, word string) {
+		if word != "" && word != "0" && !slices.Contains(*to, word) {
+			*to = append(*to, word)
+		}
+	}
+	for _, s := range a.Samples {
+		add(&paths, s.Process.IO)
+		add(&servers, s.Process.GOMAXPROCS)
+		for _, c := range s.Cells {
+			add(&clients, fmt.Sprint(c.Client.GOMAXPROCS))
+		}
+	}
+	if len(clients) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("I/O %s; GOMAXPROCS of servers %s, of the client %s", strings.Join(paths, "|"), strings.Join(servers, "|"), strings.Join(clients, "|"))
 }
 
 // cellSection is the table of one operation in one mode.

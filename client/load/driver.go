@@ -12,6 +12,8 @@ import (
 type Driver interface {
 	// Op is what its cells are called.
 	Op() string
+	// Open reports whether it sends on a schedule, not when replies come.
+	Open() bool
 	// Connections is how many it opens.
 	Connections() int
 	// String is all of its options in one line.

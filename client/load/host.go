@@ -27,7 +27,7 @@ func OpenHost(ctx context.Context, c Config, connections int) (_ *Host, err erro
 	if c.Target.Addr != "" {
 		h.s.server = newTarget(c.Target)
 	} else {
-		if err := oneOf("wal-sync", c.WALSync, policies); err != nil {
+		if err := c.validateServer(); err != nil {
 			return nil, fmt.Errorf("load: %w", err)
 		}
 		h.s.mode = c.Modes[0]

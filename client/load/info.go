@@ -77,7 +77,7 @@ func (in info) process() result.Process {
 	return result.Process{
 		Version: version, Go: in["go_version"], GOOS: in["goos"], GOARCH: in["goarch"],
 		BuildSettings: in["build_settings"], GOEXPERIMENT: in["goexperiment"], GODEBUG: in["godebug"], DefaultGODEBUG: in["default_godebug"],
-		GOGC: in["gogc"], GOMEMLIMIT: in["gomemlimit"], GOMAXPROCS: in["gomaxprocs"], NumCPU: in["num_cpu"], PGO: in["pgo"],
+		GOGC: in["gogc"], GOMEMLIMIT: in["gomemlimit"], GOMAXPROCS: in["gomaxprocs"], NumCPU: in["num_cpu"], PGO: in["pgo"], IO: in["io"],
 	}
 }
 
@@ -105,7 +105,7 @@ func (after info) server(before info, ops int64) result.Server {
 	}
 	s := result.Server{
 		Go: after["go_version"], GOGC: after["gogc"], GOMEMLIMIT: after["gomemlimit"], GOMAXPROCS: after["gomaxprocs"],
-		WALSync: after["wal_policy"], RunID: after["run_id"],
+		WALSync: after["wal_policy"], IO: after["io"], RunID: after["run_id"],
 
 		CPUUserPerOp: perOp(delta("used_cpu_user"), 1e6), CPUSysPerOp: perOp(delta("used_cpu_sys"), 1e6),
 		CPUPerOp: perOp(sum(delta("used_cpu_user"), delta("used_cpu_sys")), 1e6),

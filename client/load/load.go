@@ -61,6 +61,9 @@ type Config struct {
 	ServerArgs    []string // more flags of kvserver serve, behind those that follow from the rest
 	ServerEnv     []string // added to this process's environment, such as GOGC=50
 	WALSync       string
+	IO            string // how the server moves bytes, loop or goroutine; "": as it does by itself
+	ServerCPUs    CPUs   // that servers may run on; none: all. See [Config.Divide]
+	ClientCPUs    CPUs   // that this process may run on
 	Codec         string // of mode serialize
 	Level         *int   // nil: the codec's own default
 	BucketEntries int
@@ -104,6 +107,7 @@ func Default() Config {
 var (
 	modes    = []string{"memory", "map", "serialize", "file", "lsm"}
 	policies = []string{"buffered", "os", "interval", "always"}
+	ioPaths  = []string{"loop", "goroutine"}
 	codecs   = []string{"deflate", "zlib", "zip", "zstd", "s2", "none"}
 )
 
@@ -178,10 +182,21 @@ func (c Config) Validate() error {
 	if !c.Rate.valid() {
 		return rateError(c.Rate.String())
 	}
-	if err := oneOf("wal-sync", c.WALSync, policies); err != nil {
+	if err := c.validateServer(); err != nil {
 		return err
 	}
 	return oneOf("codec", c.Codec, codecs)
+}
+
+// validateServer checks the options of a server that is not a target.
+func (c Config) validateServer() error {
+	if err := oneOf("wal-sync", c.WALSync, policies); err != nil {
+		return err
+	}
+	if c.IO != "" {
+		return oneOf("io", c.IO, ioPaths)
+	}
+	return nil
 }
 
 func oneOf(what, got string, names []string) error {

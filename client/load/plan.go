@@ -19,7 +19,7 @@ func (c Config) Plan() result.Plan {
 		ValueSize: w.ValueSize.String(), ValueBytes: w.MeanValueBytes(), Compressibility: w.Compressibility,
 		Distribution: w.Distribution.String(), Mix: w.Mix.String(), Pipeline: c.Pipeline,
 		Server: c.Server, ServerArgs: c.ServerArgs, ServerEnv: c.ServerEnv, Dir: c.Dir, SecondOpinion: c.SecondOpinion, Cold: c.Cold,
-		Target: c.Target.String(), AllowData: c.AllowData,
+		Target: c.Target.String(), AllowData: c.AllowData, IO: c.IO, ServerCPUs: c.ServerCPUs.String(), ClientCPUs: c.ClientCPUs.String(),
 	}
 	if t := c.Target.TLS; t != (client.TLS{On: t.On}) {
 		p.TargetTLS = &result.TLS{CA: t.CA, Cert: t.Cert, Key: t.Key, SkipVerify: t.SkipVerify}
@@ -34,7 +34,7 @@ func (c Config) Plan() result.Plan {
 		p.Arrivals = cmp.Or(c.Arrivals, Constant)
 	}
 	if c.Target.Addr != "" {
-		p.Modes, p.WALSync = []string{targetMode}, ""
+		p.Modes, p.WALSync = []string{targetMode}, "" // what it does, it says itself
 	}
 	return p
 }
@@ -44,7 +44,7 @@ func FromPlan(p result.Plan) (Config, error) {
 	c := Config{
 		Modes: p.Modes, Duration: seconds(p.DurationSeconds), Warmup: seconds(p.WarmupSeconds), Repeat: p.Repeat, Pipeline: p.Pipeline,
 		Server: p.Server, ServerArgs: p.ServerArgs, ServerEnv: p.ServerEnv, WALSync: p.WALSync, Codec: p.Codec, Level: p.Level, BucketEntries: p.BucketEntries,
-		Dir: p.Dir, Arrivals: p.Arrivals, SecondOpinion: p.SecondOpinion, Cold: p.Cold, AllowData: p.AllowData,
+		IO: p.IO, Dir: p.Dir, Arrivals: p.Arrivals, SecondOpinion: p.SecondOpinion, Cold: p.Cold, AllowData: p.AllowData,
 		Workload: workload.Config{Seed: p.Seed, Workers: p.Workers, Keys: p.Keys, Compressibility: p.Compressibility},
 	}
 	var err error
@@ -61,6 +61,10 @@ func FromPlan(p result.Plan) (Config, error) {
 	c.Workload.Mix, e = workload.ParseMix(p.Mix)
 	take(e)
 	c.Rate, e = ParseRate(p.Rate)
+	take(e)
+	c.ServerCPUs, e = ParseCPUs(p.ServerCPUs)
+	take(e)
+	c.ClientCPUs, e = ParseCPUs(p.ClientCPUs)
 	take(e)
 	if p.SLO != "" {
 		c.SLO, e = ParseSLO(p.SLO)

@@ -68,7 +68,7 @@ func (r *runner) startServer(ctx context.Context, mode, dir string) (*server, er
 	s.cmd.Stdout, s.cmd.Stderr = &s.stdout, &s.stderr
 	s.cmd.WaitDelay = time.Second // should something the server started keep its pipes open
 	s.cmd.SysProcAttr = processAttributes()
-	if err := s.launch(); err != nil {
+	if err := s.launch(r.ServerCPUs); err != nil {
 		return nil, fmt.Errorf("start %s: %w", r.Server, err)
 	}
 	go func() { // ends with the process
@@ -93,6 +93,9 @@ func (c Config) serverArgs(mode, dir, runID string) []string {
 	if !slices.ContainsFunc(c.ServerArgs, func(a string) bool { return strings.HasPrefix(a, "--max-clients=") }) {
 		args = append(args, "--max-clients", strconv.Itoa(max(10_000, c.Workload.Workers+100)))
 	}
+	if c.IO != "" {
+		args = append(args, "--io", c.IO)
+	}
 	if mode == "serialize" {
 		args = append(args, "--codec", c.Codec, "--bucket-entries", strconv.Itoa(c.BucketEntries))
 		if c.Level != nil {
@@ -111,13 +114,14 @@ func environ() []string {
 }
 
 // launch starts the process on a thread of its own and keeps the thread until the process has ended: on Linux the
-// signal that ends an orphaned child is sent when the thread that started it ends, not the process.
-func (s *server) launch() error {
+// signal that ends an orphaned child is sent when the thread that started it ends, not the process. A child inherits the
+// CPUs of that thread.
+func (s *server) launch(cpus CPUs) error {
 	started := make(chan error, 1)
 	go func() { // ends when the process has ended
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
-		err := s.cmd.Start()
+		err := cpus.onThread(s.cmd.Start)
 		started <- err
 		if err != nil {
 			return

@@ -81,7 +81,9 @@ func system(f *result.File) [][2]string {
 	if s.GOGC != "" {
 		add("server GC", fmt.Sprintf("GOGC %s, GOMEMLIMIT %s, GOMAXPROCS %s", s.GOGC, s.GOMEMLIMIT, s.GOMAXPROCS))
 	}
+	add("server I/O", s.IO)
 	add("client go", c.Go)
+	add("shares", division(f))
 	add("os.name", cmp.Or(h.GOOS, s.GOOS))
 	add("os.version", h.Kernel)
 	add("os.arch", cmp.Or(s.GOARCH, c.GOARCH))

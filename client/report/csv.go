@@ -17,7 +17,7 @@ func writeCSV(w io.Writer, f *result.File) error {
 		"seconds", "ok", "late", "errors", "misses", "wrong", "qps", "mean_us", "p50_us", "p90_us", "p99_us", "p999_us", "max_us",
 		"server_cpu_us_per_op", "rss_peak_bytes", "gc_cycles", "gc_cpu_share", "alloc_bytes_per_op", "alloc_objects_per_op",
 		"wal_records", "wal_bytes", "wal_syncs", "client_cpu_us_per_op", "ceiling_qps", "bound", "valid", "failed_checks",
-		"asked", "sent", "response_p50_us", "response_p99_us", "response_p999_us", "response_max_us", "lateness_p99_us", "open", "late_max_us",
+		"asked", "sent", "response_p50_us", "response_p99_us", "response_p999_us", "response_max_us", "lateness_p99_us", "open", "late_max_us", "io", "client_gomaxprocs",
 	}
 	if err := c.Write(header); err != nil {
 		return err
@@ -45,7 +45,7 @@ func writeCSV(w io.Writer, f *result.File) error {
 		} else {
 			row = append(row, "", "", "", "", "", "", "")
 		}
-		row = append(row, integer(x.Open), exact(x.LateMaxUS))
+		row = append(row, integer(x.Open), exact(x.LateMaxUS), s.IO, strconv.Itoa(x.Client.GOMAXPROCS))
 		if err := c.Write(row); err != nil {
 			return err
 		}

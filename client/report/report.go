@@ -123,10 +123,11 @@ func ran(f *result.File) []string {
 	if p.Cold {
 		data += ", system's cache of value files dropped"
 	}
-	server := fmt.Sprintf("kvserver built with %s, %d cores, GOMAXPROCS %s, GOGC %s, GOMEMLIMIT %s; WAL %s",
-		setting("go", s.Go), f.Env.Host.CPUs, setting("GOMAXPROCS", s.GOMAXPROCS), setting("GOGC", s.GOGC), setting("GOMEMLIMIT", s.GOMEMLIMIT), p.WALSync)
+	server := fmt.Sprintf("kvserver built with %s, %d cores, GOMAXPROCS %s, GOGC %s, GOMEMLIMIT %s; WAL %s, I/O %s; %s",
+		setting("go", s.Go), f.Env.Host.CPUs, setting("GOMAXPROCS", s.GOMAXPROCS), setting("GOGC", s.GOGC), setting("GOMEMLIMIT", s.GOMEMLIMIT),
+		p.WALSync, setting("io", s.IO), division(f))
 	if p.Target != "" {
-		server = fmt.Sprintf("%s (%s), not started by kvmark; client on %d cores", p.Target, known(plain(s.Version)), f.Env.Host.CPUs)
+		server = fmt.Sprintf("%s (%s), not started by kvmark; %s of %d cores", p.Target, known(plain(s.Version)), division(f), f.Env.Host.CPUs)
 	}
 	lines := []string{
 		server,
@@ -136,6 +137,26 @@ func ran(f *result.File) []string {
 		lines = append(lines, "in closed loop nothing is sent while the server stalls, so percentiles leave out what users would have waited (--rate shows it)")
 	}
 	return lines
+}
+
+// moved says how a server of our own moved bytes, and which part of the machine each side had.
+func moved(f *result.File) string {
+	if io := f.Env.Server.IO; io != "" && f.Plan.Target == "" {
+		return "I/O " + io + "; " + division(f)
+	}
+	return division(f)
+}
+
+// division says which part of the machine the client had, and which the server if it was not all of it.
+func division(f *result.File) string {
+	words := "client with GOMAXPROCS " + known(f.Env.Client.GOMAXPROCS)
+	if f.Plan.ClientCPUs != "" {
+		words += " on CPUs " + f.Plan.ClientCPUs
+	}
+	if f.Plan.ServerCPUs != "" {
+		words += ", server on CPUs " + f.Plan.ServerCPUs
+	}
+	return words
 }
 
 // orVaried is a number of a plan, which is 0 where a comparison varies it.

@@ -38,6 +38,7 @@ type Process struct {
 	GOMAXPROCS     string `json:"gomaxprocs"`
 	NumCPU         string `json:"num_cpu"`
 	PGO            string `json:"pgo"`
+	IO             string `json:"io,omitempty"` // how kvserver moves bytes: loop or goroutine
 }
 
 // Host is the machine. Fields that the system does not tell are empty.

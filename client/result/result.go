@@ -73,6 +73,9 @@ type Plan struct {
 	Server          string            `json:"server"`                // path of the binary
 	ServerArgs      []string          `json:"server_args,omitempty"` // flags beyond those that follow from the rest
 	ServerEnv       []string          `json:"server_env,omitempty"`
+	IO              string            `json:"io,omitempty"`          // loop or goroutine; empty: the server's default, which env.server names
+	ServerCPUs      string            `json:"server_cpus,omitempty"` // that servers were kept on, such as 0-3; empty: all
+	ClientCPUs      string            `json:"client_cpus,omitempty"`
 	Dir             string            `json:"dir"` // where data directories were made
 	Extra           map[string]string `json:"extra,omitempty"`
 }
@@ -232,6 +235,7 @@ type Server struct {
 	GOMEMLIMIT string `json:"gomemlimit"` // bytes, or off
 	GOMAXPROCS string `json:"gomaxprocs"`
 	WALSync    string `json:"wal_sync"`
+	IO         string `json:"io,omitempty"` // loop or goroutine
 	RunID      string `json:"run_id"`
 	PID        int    `json:"pid"`
 

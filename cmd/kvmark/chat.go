@@ -56,7 +56,7 @@ func hostFlags() []cli.Flag {
 		&cli.BoolFlag{Name: "keep", Usage: "leave the data directory"},
 		&cli.StringFlag{Name: "out", Usage: "`DIR` for result.json (default: results/ and the time)"},
 		&cli.StringFlag{Name: "format", Value: string(report.Table), Usage: "table, json, csv, markdown or bench"},
-	}, targetFlags()...)
+	}, append(targetFlags(), driveFlags()...)...)
 }
 
 // hostConfig reads the flags of hostFlags; its errors are usage errors.
@@ -67,11 +67,14 @@ func hostConfig(c *cli.Context) (cfg load.Config, format report.Format, err erro
 	cfg = load.Default()
 	cfg.Modes, cfg.WALSync, cfg.Dir, cfg.Keep = []string{c.String("mode")}, c.String("wal-sync"), c.String("dir"), c.Bool("keep")
 	cfg.Server = "found later"
+	if err := driveOptions(c, &cfg); err != nil {
+		return cfg, "", err
+	}
 	if cfg.Target, err = parseTarget(c); err != nil {
 		return cfg, "", err
 	}
 	if cfg.Target.Addr != "" {
-		for _, name := range []string{"server", "mode", "wal-sync", "dir", "keep"} {
+		for _, name := range []string{"server", "mode", "wal-sync", "io", "server-cpus", "dir", "keep"} {
 			if c.IsSet(name) {
 				return cfg, "", fmt.Errorf("--%s is about a server of our own: it excludes --target", name)
 			}
@@ -93,8 +96,8 @@ type hostRun struct {
 }
 
 // host prepares what every measurement on one server needs, measures, and sees to the result: it is saved, printed, and
-// judged. measure fills in cells; its error says that it could not run to its end.
-func host(c *cli.Context, format report.Format, cfg *load.Config, plan func() result.Plan, measure func(run hostRun) error) error {
+// judged. measure fills in cells; its error says that it could not run to its end. open: what is sent goes out on a schedule.
+func host(c *cli.Context, format report.Format, cfg *load.Config, open bool, plan func() result.Plan, measure func(run hostRun) error) error {
 	path, err := resultPath(c.String("out"), time.Now())
 	if err != nil {
 		return err
@@ -107,6 +110,11 @@ func host(c *cli.Context, format report.Format, cfg *load.Config, plan func() re
 			return err
 		}
 	}
+	restore, err := cfg.Divide(open)
+	if err != nil {
+		return usageError{err}
+	}
+	defer restore()
 	cfg.Progress, cfg.Logf, cfg.Kill = show.progress, show.note, kill
 	f := &result.File{Command: c.Command.Name, Started: time.Now().UTC(), Plan: plan()}
 	if err := captureEnv(f, *cfg); err != nil {
@@ -130,7 +138,7 @@ func chatAction(c *cli.Context) error {
 		p.Extra["score"] = c.String("score")
 		return p
 	}
-	return host(c, format, &cfg.Load, plan, func(run hostRun) error {
+	return host(c, format, &cfg.Load, false, plan, func(run hostRun) error {
 		out, err := chat.Run(run.ctx, cfg)
 		run.f.Cells, run.f.Env.Server, run.f.Interrupted = out.Cells, out.Server, out.Interrupted
 		return err

@@ -81,7 +81,7 @@ func compareCommand() *cli.Command {
 			&cli.StringFlag{Name: "out", Usage: "`DIR` for the journal, result.json, bench.txt and pictures (default: results/ and the time)"},
 			&cli.StringFlag{Name: "format", Value: string(report.Table), Usage: "table, json, csv, markdown or bench"},
 			&cli.StringFlag{Name: "dir", Usage: "`DIR` in which servers get their data directories (default: the system's for temporary files)"},
-		}, driverFlags()...),
+		}, append(driveFlags(), driverFlags()...)...),
 		Action: compareAction,
 	}
 }
@@ -110,6 +110,11 @@ func compareAction(c *cli.Context) error {
 	}
 	ctx, kill, stop := interruptible(c.Context, show.note)
 	defer stop()
+	restore, err := o.Load.Divide(o.Open())
+	if err != nil {
+		return usageError{err}
+	}
+	defer restore()
 	o.Load.Kill, o.Logf = kill, show.note
 	o.Progress = func(p experiment.Progress) { show.line(p.String()) }
 	f := &result.File{Command: "compare", Started: time.Now().UTC(), Plan: o.Load.Plan()}
@@ -270,6 +275,9 @@ func compareOptions(c *cli.Context) (o compareFlags, err error) {
 		}
 	}
 	l := &o.Load
+	if err := driveOptions(c, l); err != nil {
+		return o, err
+	}
 	if l.Modes, err = splitList(c, "modes"); err != nil {
 		return o, err
 	}

@@ -47,7 +47,7 @@ func connsAction(c *cli.Context) error {
 	if err != nil {
 		return usageError{err}
 	}
-	return host(c, format, &cfg.Load, cfg.Plan, func(run hostRun) error {
+	return host(c, format, &cfg.Load, cfg.Open(), cfg.Plan, func(run hostRun) error {
 		out, err := conns.Run(run.ctx, cfg)
 		run.f.Cells, run.f.Env.Server, run.f.Interrupted = out.Cells, out.Server, out.Interrupted
 		return err

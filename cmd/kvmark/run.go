@@ -6,7 +6,6 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
 	"time"
@@ -58,7 +57,7 @@ func runCommand() *cli.Command {
 			&cli.BoolFlag{Name: "allow-data", Usage: "measure a --target although it holds keys"},
 			&cli.StringFlag{Name: "dir", Usage: "`DIR` in which servers get their data directories (default: the system's for temporary files)"},
 			&cli.BoolFlag{Name: "keep", Usage: "leave the data directories"},
-		}, targetFlags()...),
+		}, append(targetFlags(), driveFlags()...)...),
 		Action: func(c *cli.Context) error {
 			cfg, format, err := runConfig(c)
 			if err != nil {
@@ -86,7 +85,11 @@ func measure(c *cli.Context, cfg load.Config, server, score string, format repor
 			return err
 		}
 	}
-	defer shareCPUs(cfg)()
+	restore, err := cfg.Divide(false)
+	if err != nil {
+		return usageError{err}
+	}
+	defer restore()
 	cfg.Progress, cfg.Logf, cfg.Kill = show.progress, show.note, kill
 
 	f := &result.File{Command: "run", Started: time.Now().UTC(), Plan: cfg.Plan()}
@@ -152,18 +155,6 @@ func estimate(cfg load.Config) string {
 	return words
 }
 
-// shareCPUs leaves half of the CPUs to a server on this machine, and returns what takes them back. In closed loop that
-// costs no throughput, but saves the client a tenth to a third of its own CPU time: with more, idle threads look for work
-// and wake each other. In open loop they are needed, or a worker that sleeps makes others late. GOMAXPROCS decides where
-// it is set.
-func shareCPUs(cfg load.Config) (restore func()) {
-	if cfg.Rate.Open() || cfg.SLO.Set() || os.Getenv("GOMAXPROCS") != "" || !cfg.Target.Local() {
-		return func() {}
-	}
-	before := runtime.GOMAXPROCS(max(1, runtime.GOMAXPROCS(0)/2))
-	return func() { runtime.GOMAXPROCS(before) }
-}
-
 // captureEnv describes where the measurement is about to run.
 func captureEnv(f *result.File, cfg load.Config) (err error) {
 	f.Env.Client = result.CaptureProcess()
@@ -194,6 +185,9 @@ func runConfig(c *cli.Context) (cfg load.Config, format report.Format, err error
 	cfg.Duration, cfg.Warmup, cfg.Repeat, cfg.Pipeline = c.Duration("duration"), c.Duration("warmup"), c.Int("repeat"), c.Int("pipeline")
 	cfg.WALSync, cfg.Codec, cfg.BucketEntries = c.String("wal-sync"), c.String("codec"), c.Int("bucket-entries")
 	cfg.Dir, cfg.Keep = c.String("dir"), c.Bool("keep")
+	if err := driveOptions(c, &cfg); err != nil {
+		return cfg, "", err
+	}
 	cfg.Workload.Workers, cfg.Workload.Keys = c.Int("workers"), c.Int("keys")
 	cfg.Workload.Compressibility = c.Float64("compressibility")
 	cfg.Workload.Seed = c.Uint64("seed")
@@ -252,7 +246,7 @@ func runConfig(c *cli.Context) (cfg load.Config, format report.Format, err error
 // excluded refuses options that have no meaning together.
 func excluded(c *cli.Context) error {
 	if c.IsSet("target") {
-		for _, name := range []string{"server", "modes", "wal-sync", "codec", "level", "bucket-entries", "dir", "keep", "cold"} {
+		for _, name := range []string{"server", "modes", "wal-sync", "codec", "level", "bucket-entries", "io", "server-cpus", "dir", "keep", "cold"} {
 			if c.IsSet(name) {
 				return fmt.Errorf("--%s is about servers that kvmark starts, --target is one that runs already: use one of them", name)
 			}
