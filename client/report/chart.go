@@ -1,127 +1,281 @@
 package report
 
 import (
+	"cmp"
 	"fmt"
 	"html/template"
 	"math"
 	"strings"
 )
 
+// The charts of a page are SVG. Their colours are the classes c0, c1 ... of the page's style, which knows a dark scheme. What
+// scales with the page's width has a viewBox; bars and intervals have their places in per cent of it instead, so that their text
+// keeps its size. Values appear when the pointer rests on a mark.
+
 // chart is a small line chart, drawn as SVG.
 type chart struct {
 	Title, X string
 	Lines    []curve
 	LogY     bool
-	Ticks    []tick // of the x axis; nil: its ends
+	Ticks    []tick // of the x axis; nil: round numbers
 	Mark     *tick  // a place on the x axis to point at; nil: none
 	Dots     bool   // each point is a measurement of its own
+	Free     bool   // the y axis need not begin with zero
 }
 
+// curve is a line. Lines of one name have one colour, and the first of them is in the legend.
 type curve struct {
 	name   string
 	points []spot
+	loose  bool // points that no line joins
 }
 
-type spot struct{ x, y float64 }
+// spot is a point, with a name beside it where it has one.
+type spot struct {
+	x, y float64
+	name string
+}
 
 type tick struct {
 	x    float64
 	name string
 }
 
-// The size of a chart and of the margins around its lines, in pixels.
+// The size of a chart and of the margins around its lines, in pixels where it is as wide as it is drawn for.
 const (
-	chartWidth, chartHeight            = 420, 190
-	marginLeft, marginTop, marginRight = 58, 22, 14
-	marginBottom                       = 24
+	chartWidth, chartHeight            = 400, 220
+	marginLeft, marginTop, marginRight = 46, 40, 12
+	marginBottom                       = 36
 	plotWidth, plotHeight              = chartWidth - marginLeft - marginRight, chartHeight - marginTop - marginBottom
+	maxHovers                          = 400 // marks with a value in one chart
 )
 
-func colour(i int) string {
-	colours := []string{"#1f6fb2", "#d1495b", "#3a8f5c", "#8a5fb0", "#c7801f", "#5b6b73"}
-	return colours[i%len(colours)]
+// colours is how many classes of colours the page's style has.
+const colours = 6
+
+// axis maps the numbers from low to high to 0..1.
+type axis struct {
+	low, high float64
+	log       bool
+	ticks     []float64
 }
 
-// svg draws the chart; nothing for one without lines.
-func (c chart) svg() template.HTML {
-	if len(c.Lines) == 0 {
-		return ""
+func (a axis) at(v float64) float64 {
+	if a.log {
+		return math.Log(v/a.low) / math.Log(a.high/a.low)
 	}
+	return (v - a.low) / (a.high - a.low)
+}
+
+// fit returns an axis with round ends that holds low and high, and about n round ticks.
+func fit(low, high float64, n int) axis {
+	if !(high > low) {
+		high = low + 1
+	}
+	step := roundUp((high - low) / float64(n))
+	a := axis{low: math.Floor(low/step+1e-9) * step, high: math.Ceil(high/step-1e-9) * step}
+	for i := 0.0; a.low+i*step <= a.high+step/2; i++ {
+		a.ticks = append(a.ticks, a.low+i*step)
+	}
+	return a
+}
+
+// fitLog returns an axis whose ends and ticks are 1, 2 or 5 times a power of ten; powers alone where it spans many.
+func fitLog(low, high float64) axis {
+	a := axis{low: roundDown(low), high: roundUp(high * (1 + 1e-9)), log: true}
+	if a.high <= a.low {
+		a.high = roundUp(a.low * 1.5)
+	}
+	few := a.high/a.low > 200
+	for v := a.low; v <= a.high*(1+1e-9); v = roundUp(v * 1.5) {
+		if exponent := math.Log10(v); !few || math.Abs(exponent-math.Round(exponent)) < 1e-9 {
+			a.ticks = append(a.ticks, v)
+		}
+	}
+	return a
+}
+
+// roundUp returns the least of 1, 2 and 5 times a power of ten that is not below x.
+func roundUp(x float64) float64 {
+	power := math.Pow(10, math.Floor(math.Log10(x)))
+	for _, digit := range []float64{1, 2, 5} {
+		if v := digit * power; v >= x*(1-1e-9) {
+			return v
+		}
+	}
+	return 10 * power
+}
+
+func roundDown(x float64) float64 {
+	power := math.Pow(10, math.Floor(math.Log10(x)+1e-9))
+	for _, digit := range []float64{5, 2} {
+		if v := digit * power; v <= x*(1+1e-9) {
+			return v
+		}
+	}
+	return power
+}
+
+// axes are those of the chart; ok is false where there is nothing to draw.
+func (c chart) axes() (x, y axis, points int, ok bool) {
 	left, right, low, high := math.Inf(1), math.Inf(-1), math.Inf(1), 0.0
 	for _, l := range c.Lines {
 		for _, p := range l.points {
 			left, right = min(left, p.x), max(right, p.x)
 			low, high = min(low, p.y), max(high, p.y)
+			points++
 		}
+	}
+	if points == 0 || high <= 0 || c.LogY && low <= 0 {
+		return x, y, 0, false
+	}
+	switch {
+	case c.LogY:
+		y = fitLog(low, high)
+	case c.Free:
+		y = fit(low, high, 5)
+	default:
+		y = fit(0, high, 5)
 	}
 	if c.Ticks != nil {
-		left, right = c.Ticks[0].x, c.Ticks[len(c.Ticks)-1].x
+		return axis{low: c.Ticks[0].x, high: c.Ticks[len(c.Ticks)-1].x}, y, points, true
 	}
-	scale := func(y float64) float64 { return y / high }
-	if c.LogY {
-		low, high = pow10(math.Floor(math.Log10(low))), pow10(math.Ceil(math.Log10(high*1.0001)))
-		scale = func(y float64) float64 { return math.Log(y/low) / math.Log(high/low) }
-	} else {
-		low, high = 0, high*1.08
+	if right <= left && !c.Free {
+		return x, y, 0, false
 	}
-	if high <= low || right <= left {
+	if x = fit(left, right, 5); !c.Free {
+		x.low, x.high = left, right // no room is wasted at the sides
+	}
+	return x, y, points, true
+}
+
+// svg draws the chart; nothing for one without lines.
+func (c chart) svg() template.HTML {
+	xs, ys, points, ok := c.axes()
+	if !ok {
 		return ""
 	}
-	x := func(v float64) float64 { return marginLeft + (v-left)/(right-left)*plotWidth }
-	y := func(v float64) float64 { return marginTop + plotHeight*(1-scale(v)) }
+	x := func(v float64) float64 { return marginLeft + xs.at(v)*plotWidth }
+	y := func(v float64) float64 { return marginTop + plotHeight*(1-ys.at(v)) }
 	var s strings.Builder
 	title := template.HTMLEscapeString(c.Title)
-	fmt.Fprintf(&s, `<svg width="%d" height="%d" role="img" aria-label="%s"><text x="%d" y="13" font-weight="600">%s</text>`, chartWidth, chartHeight, title, marginLeft, title)
-	grid := func(v float64) {
-		fmt.Fprintf(&s, `<path d="M%d %.1fH%d" stroke="#ddd"/><text x="%d" y="%.1f" text-anchor="end">%s</text>`,
+	fmt.Fprintf(&s, `<svg class="chart" viewBox="0 0 %d %d" role="img" aria-label="%s"><text x="0" y="13" class="title">%s</text>`,
+		chartWidth, chartHeight, template.HTMLEscapeString(c.alt()), title)
+	for _, v := range ys.ticks {
+		fmt.Fprintf(&s, `<path class="grid" d="M%d %.1fH%d"/><text x="%d" y="%.1f" text-anchor="end">%s</text>`,
 			marginLeft, y(v), chartWidth-marginRight, marginLeft-5, y(v)+4, shortNumber(v))
 	}
-	if c.LogY {
-		for v := low; v <= high*1.0001; v *= 10 {
-			grid(v)
-		}
-	} else {
-		for i := range 5 {
-			grid(high * float64(i) / 4)
-		}
-	}
-	ticks := c.Ticks
-	if ticks == nil {
-		ticks = []tick{{left, shortNumber(left)}, {right, shortNumber(right) + " " + c.X}}
-	}
-	for i, t := range ticks {
+	for _, t := range c.ticks(xs) {
 		anchor := "middle"
-		if i == len(ticks)-1 { // or it would be cut off
+		if x(t.x) > chartWidth-30 { // or it would be cut off
 			anchor = "end"
 		}
-		fmt.Fprintf(&s, `<text x="%.1f" y="%d" text-anchor="%s">%s</text>`, x(t.x), chartHeight-7, anchor, template.HTMLEscapeString(t.name))
+		fmt.Fprintf(&s, `<path class="grid" d="M%.1f %dv4"/><text x="%.1f" y="%d" text-anchor="%s">%s</text>`,
+			x(t.x), marginTop+plotHeight, x(t.x), marginTop+plotHeight+16, anchor, template.HTMLEscapeString(t.name))
 	}
+	fmt.Fprintf(&s, `<text x="%d" y="%d" text-anchor="end">%s</text>`, chartWidth-marginRight, chartHeight-6, template.HTMLEscapeString(c.X))
 	if c.Mark != nil {
-		anchor, dx := "start", 4
-		if c.Mark.x > (left+right)/2 {
+		anchor, dx := "start", 4.0
+		if c.Mark.x > (xs.low+xs.high)/2 {
 			anchor, dx = "end", -4
 		}
-		fmt.Fprintf(&s, `<path d="M%.1f %dV%d" stroke="#b00020" stroke-dasharray="4 3"/><text x="%.1f" y="%d" text-anchor="%s" fill="#b00020">%s</text>`,
-			x(c.Mark.x), marginTop, marginTop+plotHeight, x(c.Mark.x)+float64(dx), marginTop+plotHeight-6, anchor, template.HTMLEscapeString(c.Mark.name))
+		fmt.Fprintf(&s, `<path class="mark" d="M%.1f %dV%d"/><text class="mark" x="%.1f" y="%d" text-anchor="%s">%s</text>`,
+			x(c.Mark.x), marginTop, marginTop+plotHeight, x(c.Mark.x)+dx, marginTop+plotHeight-6, anchor, template.HTMLEscapeString(c.Mark.name))
 	}
-	for i, l := range c.Lines {
-		s.WriteString(`<polyline fill="none" stroke-width="1.5" stroke="` + colour(i) + `" points="`)
-		for _, p := range l.points {
-			fmt.Fprintf(&s, "%.1f,%.1f ", x(p.x), y(p.y))
+	names := c.names()
+	every := 1 + points/maxHovers
+	n := 0
+	for _, l := range c.Lines {
+		colour := names[l.name]
+		if !l.loose {
+			fmt.Fprintf(&s, `<polyline class="l%d" points="`, colour)
+			for _, p := range l.points {
+				fmt.Fprintf(&s, "%.1f,%.1f ", x(p.x), y(p.y))
+			}
+			s.WriteString(`"/>`)
 		}
-		s.WriteString(`"/>`)
 		for _, p := range l.points {
-			if c.Dots {
-				fmt.Fprintf(&s, `<circle cx="%.1f" cy="%.1f" r="2.5" fill="%s"/>`, x(p.x), y(p.y), colour(i))
+			if p.name != "" {
+				anchor, dx := "start", 6.0
+				if x(p.x) > chartWidth*2/3 {
+					anchor, dx = "end", -6
+				}
+				fmt.Fprintf(&s, `<text x="%.1f" y="%.1f" text-anchor="%s">%s</text>`, x(p.x)+dx, y(p.y)-5, anchor, template.HTMLEscapeString(plain(p.name)))
+			}
+			if n++; c.Dots {
+				fmt.Fprintf(&s, `<circle class="c%d" cx="%.1f" cy="%.1f" r="3">%s</circle>`, colour, x(p.x), y(p.y), c.hover(l, p))
+			} else if n%every == 0 {
+				fmt.Fprintf(&s, `<circle class="hover" cx="%.1f" cy="%.1f" r="6">%s</circle>`, x(p.x), y(p.y), c.hover(l, p))
 			}
 		}
 	}
-	s.WriteString(`<text x="` + fmt.Sprint(chartWidth-marginRight) + `" y="13" text-anchor="end">`)
-	for i, l := range c.Lines {
-		fmt.Fprintf(&s, `<tspan dx="8" fill="%s">%s</tspan>`, colour(i), template.HTMLEscapeString(l.name))
-	}
-	s.WriteString("</text>")
+	s.WriteString(c.legend(names))
 	return template.HTML(s.String() + "</svg>")
+}
+
+// alt tells in words what the chart shows, for those who do not see it.
+func (c chart) alt() string {
+	words := c.Title
+	told := map[string]bool{}
+	for _, l := range c.Lines {
+		if told[l.name] || len(l.points) == 0 {
+			continue
+		}
+		told[l.name] = true
+		low, high := l.points[0].y, l.points[0].y
+		for _, p := range l.points {
+			low, high = min(low, p.y), max(high, p.y)
+		}
+		words += fmt.Sprintf("; %s %s to %s", l.name, shortNumber(low), shortNumber(high))
+	}
+	return words
+}
+
+// ticks are those of the x axis.
+func (c chart) ticks(xs axis) []tick {
+	if c.Ticks != nil {
+		return c.Ticks
+	}
+	var ticks []tick
+	for _, v := range xs.ticks {
+		if v >= xs.low-1e-9 && v <= xs.high*(1+1e-9) {
+			ticks = append(ticks, tick{v, shortNumber(v)})
+		}
+	}
+	return ticks
+}
+
+// hover is the text that appears over a point.
+func (c chart) hover(l curve, p spot) string {
+	where := shortNumber(p.x) + " " + c.X
+	if c.Ticks != nil { // percentiles by nines
+		where = fmt.Sprintf("%.5g %%", 100*(1-pow10(-p.x)))
+	}
+	words := fmt.Sprintf("%s %s: %.6g", cmp.Or(p.name, l.name), where, p.y)
+	return "<title>" + template.HTMLEscapeString(plain(strings.TrimSpace(words))) + "</title>"
+}
+
+// names gives each name of a line its colour.
+func (c chart) names() map[string]int {
+	names := map[string]int{}
+	for _, l := range c.Lines {
+		if _, ok := names[l.name]; !ok {
+			names[l.name] = len(names) % colours
+		}
+	}
+	return names
+}
+
+func (c chart) legend(names map[string]int) string {
+	var s strings.Builder
+	fmt.Fprintf(&s, `<text x="%d" y="29">`, marginLeft)
+	for _, l := range c.Lines {
+		if colour, ok := names[l.name]; ok && l.name != "" {
+			fmt.Fprintf(&s, `<tspan dx="6" class="c%d">&#9632;</tspan><tspan dx="4">%s</tspan>`, colour, template.HTMLEscapeString(l.name))
+			delete(names, l.name)
+		}
+	}
+	return s.String() + "</text>"
 }
 
 func pow10(x float64) float64 { return math.Pow(10, x) }

@@ -22,6 +22,9 @@ const (
 // configurations were measured, what can be said of their difference.
 func writeChat(out io.Writer, f *result.File) error {
 	w := bufio.NewWriter(out)
+	for _, line := range introduction(f, nil) {
+		fmt.Fprintln(w, line)
+	}
 	for _, l := range system(f) {
 		fmt.Fprintf(w, "%-18s = %s\n", l[0], l[1])
 	}

@@ -18,7 +18,7 @@ const kneeShare = 0.95
 // writeConns writes a row for each point, and names the best one, and of each sweep with an offered rate the knee.
 func writeConns(out io.Writer, f *result.File) error {
 	w := bufio.NewWriter(out)
-	for _, line := range connsIntro(f) {
+	for _, line := range introduction(f, connsIntro(f)) {
 		fmt.Fprintln(w, line)
 	}
 	if f.Interrupted {

@@ -101,15 +101,21 @@ func (g group) spread() string {
 
 // interval is a 95 % confidence interval of the median QPS; empty for fewer repeats than it takes.
 func (g group) interval() string {
+	low, high := g.intervalEnds()
+	if low == nil || high == nil {
+		return ""
+	}
+	return fmt.Sprintf("%.0f..%.0f", *low, *high)
+}
+
+// intervalEnds are nil where there is no interval.
+func (g group) intervalEnds() (low, high *float64) {
 	xs := g.values(qps)
 	if len(xs) < minForInterval {
-		return ""
+		return nil, nil
 	}
 	sum := benchmath.AssumeNothing.Summary(benchmath.NewSample(xs, &benchmath.DefaultThresholds), 0.95)
-	if result.Number(sum.Lo) == nil || result.Number(sum.Hi) == nil {
-		return ""
-	}
-	return fmt.Sprintf("%.0f..%.0f", sum.Lo, sum.Hi)
+	return result.Number(sum.Lo), result.Number(sum.Hi)
 }
 
 func qps(c result.Cell) *float64 { return c.QPS }

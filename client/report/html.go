@@ -1,6 +1,8 @@
 package report
 
 import (
+	"cmp"
+	_ "embed"
 	"fmt"
 	"html/template"
 	"io"
@@ -16,11 +18,13 @@ import (
 func WriteHTML(w io.Writer, files ...*result.File) error {
 	var pages []page
 	for _, f := range files {
-		switch f.Command {
-		case "chat":
+		switch {
+		case f.Command == "chat":
 			pages = append(pages, chatPage(f))
-		case "conns":
+		case f.Command == "conns":
 			pages = append(pages, connsPage(f))
+		case f.Command == "compare":
+			pages = append(pages, comparePage(f))
 		default:
 			pages = append(pages, newPage(f))
 		}
@@ -28,86 +32,182 @@ func WriteHTML(w io.Writer, files ...*result.File) error {
 	return document.Execute(w, pages)
 }
 
+// page is what a result becomes: what was found first, then how it was found.
 type page struct {
-	Started     string
+	Title       string
+	Verdict     string // whether the numbers may be used; "" where there are none
+	Valid       bool
 	Interrupted bool
+	Findings    []string
+	Lead        []template.HTML // what is seen first
+	LeadCharts  []template.HTML
+	Bars        template.HTML
 	Ran, Ending []string
 	Facts       [][2]string // name and value
 	Sections    []*htmlSection
-	Bars        template.HTML
+	Origin      [][2]string // machine, versions, command line, dates
 }
 
 // htmlSection is a mode, or what stands for one.
 type htmlSection struct {
 	Heading, Storage string
+	Caption          string // of the table, for those who do not see it
 	Columns          []string
 	Rows             []htmlRow
 	Facts            [][2]string
+	Charts           []template.HTML
 }
 
 type htmlRow struct {
-	Cells  []string
-	Valid  bool
-	Notes  []string
-	Charts []template.HTML
+	Cells []string
+	Valid bool
+	Notes []string
 }
 
 func newPage(f *result.File) page {
 	p := startPage(f)
 	p.Ran = ran(f)
-	var bars []bar
-	for _, g := range groups(f) {
-		h := g.heading(f.Plan)
-		if n := len(p.Sections); n == 0 || p.Sections[n-1].Heading != h {
-			p.Sections = append(p.Sections, &htmlSection{Heading: h, Columns: append([]string{"op"}, columns[1:]...)})
+	all := groups(f)
+	p.Bars = throughput(all)
+	for len(all) > 0 {
+		n := 1
+		for n < len(all) && all[n].heading(f.Plan) == all[0].heading(f.Plan) {
+			n++
 		}
-		s := p.Sections[len(p.Sections)-1]
-		s.Storage = storage(g.mode, g.cells[len(g.cells)-1], f.Plan, f.Env.Host)
+		p.Sections = append(p.Sections, modeSection(f, all[:n]))
+		all = all[n:]
+	}
+	return p
+}
+
+// modeSection is the operations of one mode and configuration: a row each, and charts in which they lie over each other.
+func modeSection(f *result.File, ops []group) *htmlSection {
+	s := &htmlSection{Heading: ops[0].heading(f.Plan)}
+	s.Caption = s.Heading
+	s.tabulate(ops, f, func(g group) string { return opName(g.op) })
+	for _, number := range []struct {
+		name  string
+		value func(result.Row) *float64
+	}{
+		{"QPS by second", func(r result.Row) *float64 { return r.QPS }},
+		{"p99 by second, us", func(r result.Row) *float64 { return r.P99US }},
+	} {
+		c := chart{Title: number.name, X: "s"}
+		for _, g := range ops {
+			c.Lines = append(c.Lines, seconds(g, number.value)...)
+		}
+		s.Charts = append(s.Charts, c.svg())
+	}
+	tails := chart{Title: "latency by percentile, us", X: "of requests", LogY: true, Ticks: []tick{{0, "0"}, {1, "90 %"}, {2, "99 %"}, {3, "99.9 %"}, {4, "99.99 %"}}}
+	for _, g := range ops {
+		tails.Lines = append(tails.Lines, tail(g)...)
+	}
+	s.Charts = slices.DeleteFunc(append(s.Charts, tails.svg()), func(c template.HTML) bool { return c == "" })
+	last := ops[len(ops)-1]
+	s.Storage = storage(last.mode, last.cells[len(last.cells)-1], f.Plan, f.Env.Host)
+	return s
+}
+
+// tabulate fills the table; columns without any value are left out.
+func (s *htmlSection) tabulate(all []group, f *result.File, name func(group) string) {
+	rows := [][]string{append([]string{"op"}, columns[1:]...)}
+	for _, g := range all {
+		row := g.row()
+		row[0] = name(g)
+		rows = append(rows, row)
+	}
+	rows = filled(rows)
+	s.Columns = rows[0]
+	for i, g := range all {
 		verdict := g.verdict()
-		r := htmlRow{Cells: g.row(), Valid: strings.HasPrefix(verdict[0], "VALID"), Notes: append(verdict, g.notes(f.Plan)...)}
-		for _, c := range []template.HTML{seconds(g, "QPS", func(r result.Row) *float64 { return r.QPS }), seconds(g, "p99 us", func(r result.Row) *float64 { return r.P99US }), tail(g)} {
-			if c != "" {
-				r.Charts = append(r.Charts, c)
-			}
-		}
-		s.Rows = append(s.Rows, r)
-		if x := g.median(qps); x != nil {
-			bars = append(bars, bar{strings.TrimSpace(g.mode + " " + opName(g.op) + " " + g.config), *x})
+		s.Rows = append(s.Rows, htmlRow{Cells: rows[i+1], Valid: strings.HasPrefix(verdict[0], "VALID"), Notes: append(verdict, g.notes(f.Plan)...)})
+	}
+}
+
+// throughput is the bars of QPS: a group for each mode and configuration, a bar for each operation.
+func throughput(all []group) template.HTML {
+	b := bars{Title: "QPS"}
+	ops := []string{}
+	for _, g := range all {
+		if !slices.Contains(ops, g.op) {
+			ops = append(ops, g.op)
+			b.Series = append(b.Series, opName(g.op))
 		}
 	}
-	p.Bars = barChart("QPS", bars)
-	return p
+	index := map[string]int{}
+	for _, g := range all {
+		name := strings.TrimSpace(g.mode + " " + g.config)
+		i, ok := index[name]
+		if !ok {
+			i = len(b.Groups)
+			index[name] = i
+			b.Groups = append(b.Groups, barGroup{name, make([]bar, len(ops))})
+		}
+		low, high := g.intervalEnds()
+		b.Groups[i].values[slices.Index(ops, g.op)] = bar{g.median(qps), low, high}
+	}
+	return b.svg()
 }
 
 // startPage is what all pages have.
 func startPage(f *result.File) page {
-	p := page{Interrupted: f.Interrupted, Ending: ending(f)}
-	if !f.Started.IsZero() {
-		p.Started = f.Started.UTC().Format("2006-01-02 15:04:05 UTC")
+	p := page{Title: strings.TrimSpace("kvmark " + f.Command), Interrupted: f.Interrupted, Ending: ending(f), Origin: origin(f)}
+	valid := 0
+	for _, c := range f.Cells {
+		if c.Valid {
+			valid++
+		}
+	}
+	p.Valid = valid == len(f.Cells)
+	switch {
+	case len(f.Cells) == 0:
+	case p.Valid:
+		p.Verdict = fmt.Sprintf("VALID: every check of %s passed", plural(len(f.Cells), "measurement"))
+	default:
+		p.Verdict = fmt.Sprintf("INVALID: in %d of %s a check failed", len(f.Cells)-valid, plural(len(f.Cells), "measurement"))
 	}
 	return p
 }
 
-// seconds charts one number of the per-second rows, a line for each repeat.
-func seconds(g group, name string, number func(result.Row) *float64) template.HTML {
-	c := chart{Title: opName(g.op) + ": " + name + " by second", X: "s"}
+// origin says where and when the numbers come from.
+func origin(f *result.File) (facts [][2]string) {
+	add := func(name, value string) {
+		if value = strings.TrimSpace(plain(value)); value != "" {
+			facts = append(facts, [2]string{name, value})
+		}
+	}
+	add("Machine", machine(f.Env.Host))
+	add("Server", strings.TrimSpace(cmp.Or(f.Plan.Target, "kvserver")+" "+build(f.Env.Server)))
+	add("Client", "kvmark "+build(f.Env.Client))
+	if !f.Started.IsZero() {
+		when := f.Started.UTC().Format("2006-01-02 15:04:05")
+		if !f.Finished.IsZero() {
+			when += f.Finished.UTC().Format(" to 15:04:05")
+		}
+		add("When", when+" UTC")
+	}
+	add("Command", f.CommandLine)
+	return facts
+}
+
+// seconds are the lines of one number of the per-second rows, one for each repeat.
+func seconds(g group, number func(result.Row) *float64) (lines []curve) {
 	for _, cell := range g.cells {
 		var l []spot
 		for _, r := range cell.Series {
 			if x := number(r); x != nil && r.Seconds >= 0.99 { // a part of a second is no second
-				l = append(l, spot{r.T, *x})
+				l = append(l, spot{x: r.T, y: *x})
 			}
 		}
 		if len(l) > 1 {
-			c.Lines = append(c.Lines, curve{"", l})
+			lines = append(lines, curve{name: opName(g.op), points: l})
 		}
 	}
-	return c.svg()
+	return lines
 }
 
-// tail charts latency by percentile, on scales that make the tail readable: the x axis counts nines.
-func tail(g group) template.HTML {
-	c := chart{Title: opName(g.op) + ": latency us by percentile", LogY: true, Ticks: []tick{{0, "0"}, {1, "90 %"}, {2, "99 %"}, {3, "99.9 %"}, {4, "99.99 %"}}}
+// tail is the lines of latency by percentile, where x counts nines; with a schedule that of response times beside it.
+func tail(g group) (lines []curve) {
 	add := func(name, encoded string) {
 		h, err := hdr.Decode([]byte(encoded))
 		if err != nil || h.TotalCount() < 10 {
@@ -119,75 +219,26 @@ func tail(g group) template.HTML {
 			if float64(h.TotalCount())*(1-q/100) < 1 {
 				break
 			}
-			l = append(l, spot{nines, max(float64(h.ValueAtPercentile(q))/1e3, 0.1)})
+			l = append(l, spot{x: nines, y: max(float64(h.ValueAtPercentile(q))/1e3, 0.1)})
 		}
-		c.Lines = append(c.Lines, curve{name, l})
+		lines = append(lines, curve{name: name, points: l})
 	}
 	for _, cell := range slices.Backward(g.cells) {
 		if cell.Valid || len(g.cells) == 1 {
+			name := opName(g.op)
 			if cell.Pace != nil {
-				add("service", cell.Histogram)
-				add("response", cell.Pace.ResponseHistogram)
+				add(name+" service", cell.Histogram)
+				add(name+" response", cell.Pace.ResponseHistogram)
 			} else {
-				add("", cell.Histogram)
+				add(name, cell.Histogram)
 			}
 			break
 		}
 	}
-	return c.svg()
+	return lines
 }
 
-var document = template.Must(template.New("report").Parse(`<!DOCTYPE html>
-<html lang="en"><head><meta charset="utf-8"/><meta name="viewport" content="width=device-width"/><title>kvmark</title>
-<style>
-body{font:15px/1.45 system-ui,sans-serif;max-width:76em;margin:2em auto;padding:0 1em;color:#222;background:#fff}
-h1{font-size:1.5em}h2{font-size:1.15em;margin-top:2em;border-top:1px solid #ddd;padding-top:1em}
-.scroll{overflow-x:auto}table{border-collapse:collapse;font-size:13px}td,th{padding:.2em .55em;text-align:right;white-space:nowrap;border-bottom:1px solid #eee}
-th{white-space:normal;vertical-align:bottom}td:first-child,th:first-child{text-align:left}.facts{margin:.8em 0}.facts td{text-align:left!important;white-space:normal;border:0;padding:.1em .55em}.facts td:first-child{color:#666}.note{text-align:left;white-space:normal;color:#555;font-size:.92em}
-.bad{color:#b00020;font-weight:600}svg{margin:.5em 1em .5em 0;font:11px system-ui,sans-serif}
-</style></head><body>
-{{define "facts"}}{{with .}}<table class="facts">{{range .}}<tr><td>{{index . 0}}</td><td>{{index . 1}}</td></tr>{{end}}</table>
-{{end}}{{end}}{{range .}}<h1>kvmark {{.Started}}</h1>
-{{template "facts" .Facts}}{{range .Ran}}<p>{{.}}</p>
-{{end}}{{if .Interrupted}}<p class="bad">INTERRUPTED: what follows is what there is</p>
-{{end}}{{.Bars}}
-{{range .Sections}}{{$columns := .Columns}}{{with .Heading}}<h2>{{.}}</h2>
-{{end}}<div class="scroll"><table><tr>{{range $columns}}<th>{{.}}</th>{{end}}</tr>
-{{range .Rows}}<tr>{{range .Cells}}<td>{{.}}</td>{{end}}</tr>
-{{$valid := .Valid}}{{range $i, $n := .Notes}}<tr><td class="note{{if and (eq $i 0) (not $valid)}} bad{{end}}" colspan="{{len $columns}}">{{$n}}</td></tr>
-{{end}}{{end}}</table></div>
-{{with .Storage}}<p>{{.}}</p>
-{{end}}{{template "facts" .Facts}}{{range .Rows}}{{range .Charts}}{{.}}
-{{end}}{{end}}{{end}}{{range .Ending}}<p>{{.}}</p>
-{{end}}{{end}}</body></html>
-`))
+//go:embed page.html
+var pageText string
 
-type bar struct {
-	name  string
-	value float64
-}
-
-// barChart compares one number of things.
-func barChart(what string, bars []bar) template.HTML {
-	if len(bars) == 0 {
-		return ""
-	}
-	most := 0.0
-	for _, b := range bars {
-		most = max(most, b.value)
-	}
-	var s strings.Builder
-	const height, left, width = 20, 260, 420
-	fmt.Fprintf(&s, `<svg width="%d" height="%d" role="img" aria-label="%s"><text x="%d" y="13" font-weight="600">%[3]s</text>`,
-		left+width+90, height*(len(bars)+1)+4, template.HTMLEscapeString(what), left)
-	for i, b := range bars {
-		i++ // below the title
-		long := 0.0
-		if most > 0 {
-			long = b.value / most * width
-		}
-		fmt.Fprintf(&s, `<text x="%d" y="%d" text-anchor="end">%s</text><rect x="%d" y="%d" width="%.1f" height="14" fill="%s"/><text x="%.1f" y="%d">%.0f</text>`,
-			left-8, i*height+14, template.HTMLEscapeString(plain(b.name)), left, i*height+3, long, colour(0), left+long+6, i*height+14, b.value)
-	}
-	return template.HTML(s.String() + "</svg>")
-}
+var document = template.Must(template.New("report").Parse(pageText))

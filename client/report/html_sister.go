@@ -27,7 +27,7 @@ func chatPage(f *result.File) page {
 		} else {
 			s.Facts = familiar(g, f.Plan)
 		}
-		last.Charts = chatCharts(g, ladder)
+		s.Charts = chatCharts(g, ladder)
 		p.Sections = append(p.Sections, s)
 	}
 	if len(all) == 0 {
@@ -45,13 +45,13 @@ func chatCharts(g group, ladder bool) (charts []template.HTML) {
 	}
 	p50, p99 := delivery(func(l result.Latency) *float64 { return l.P50 }), delivery(func(l result.Latency) *float64 { return l.P99 })
 	if !ladder {
-		var bars []bar
+		b := bars{Title: "messages/s", Series: []string{""}}
 		for _, c := range g.cells {
 			if c.QPS != nil {
-				bars = append(bars, bar{fmt.Sprintf("run %d", c.Repeat), *c.QPS})
+				b.Groups = append(b.Groups, barGroup{fmt.Sprintf("run %d", c.Repeat), []bar{{value: c.QPS}}})
 			}
 		}
-		charts = append(charts, barChart("messages/s", bars))
+		charts = append(charts, b.svg())
 	}
 	at := func(i int) float64 { return float64(g.cells[i].Repeat) }
 	axis := "run"
@@ -75,7 +75,7 @@ func cellCurves(cells []result.Cell, at func(int) float64, names []string, numbe
 		l := curve{name: names[i]}
 		for j, c := range cells {
 			if x := number(c); x != nil && *x > 0 {
-				l.points = append(l.points, spot{at(j), *x})
+				l.points = append(l.points, spot{x: at(j), y: *x})
 			}
 		}
 		if len(l.points) > 0 {
@@ -105,12 +105,11 @@ func connsPage(f *result.File) page {
 		s.Rows = append(s.Rows, htmlRow{Cells: rows[i+1], Notes: notes, Valid: len(notes) == 0})
 	}
 	interval := f.Plan.Extra["interval"] != ""
-	last := &s.Rows[len(s.Rows)-1]
 	for _, sweep := range sweeps(all, interval) {
-		last.Charts = append(last.Charts, sweep.charts()...)
+		s.Charts = append(s.Charts, sweep.charts()...)
 	}
 	p.Sections = append(p.Sections, s)
-	p.Ending = append(findings(all, interval), p.Ending...)
+	p.Findings = findings(all, interval)
 	return p
 }
 
@@ -121,7 +120,7 @@ func (s sweep) charts() (charts []template.HTML) {
 			l := curve{name: names[i]}
 			for _, g := range s.points {
 				if x := number(g); x != nil {
-					l.points = append(l.points, spot{s.along(g), *x})
+					l.points = append(l.points, spot{x: s.along(g), y: *x})
 				}
 			}
 			if len(l.points) > 0 {

@@ -11,7 +11,7 @@ import (
 
 func writeMarkdown(out io.Writer, f *result.File) error {
 	w := bufio.NewWriter(out)
-	for _, line := range ran(f) {
+	for _, line := range introduction(f, ran(f)) {
 		fmt.Fprintf(w, "%s  \n", escape(line))
 	}
 	if f.Interrupted {

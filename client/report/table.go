@@ -49,7 +49,7 @@ func (g group) row() []string {
 // Columns line up over all modes.
 func writeTable(out io.Writer, f *result.File) error {
 	w := bufio.NewWriter(out)
-	for _, line := range ran(f) {
+	for _, line := range introduction(f, ran(f)) {
 		fmt.Fprintln(w, line)
 	}
 	if f.Interrupted {

@@ -17,8 +17,9 @@ const Schema = "kvmark/1"
 // File is one result file.
 type File struct {
 	Schema      string       `json:"schema"`
-	Command     string       `json:"command"` // subcommand that measured: run, compare ...
-	Version     string       `json:"version"` // of kvmark
+	Command     string       `json:"command"`                // subcommand that measured: run, compare ...
+	Version     string       `json:"version"`                // of kvmark
+	CommandLine string       `json:"command_line,omitempty"` // without passwords
 	Started     time.Time    `json:"started"`
 	Finished    time.Time    `json:"finished"`
 	Interrupted bool         `json:"interrupted"`

@@ -116,7 +116,7 @@ func host(c *cli.Context, format report.Format, cfg *load.Config, open bool, pla
 	}
 	defer restore()
 	cfg.Progress, cfg.Logf, cfg.Kill = show.progress, show.note, kill
-	f := &result.File{Command: c.Command.Name, Started: time.Now().UTC(), Plan: plan()}
+	f := &result.File{Command: c.Command.Name, CommandLine: recorded(c), Started: time.Now().UTC(), Plan: plan()}
 	if err := captureEnv(f, *cfg); err != nil {
 		return err
 	}

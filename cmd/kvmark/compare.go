@@ -117,7 +117,7 @@ func compareAction(c *cli.Context) error {
 	defer restore()
 	o.Load.Kill, o.Logf = kill, show.note
 	o.Progress = func(p experiment.Progress) { show.line(p.String()) }
-	f := &result.File{Command: "compare", Started: time.Now().UTC(), Plan: o.Load.Plan()}
+	f := &result.File{Command: "compare", CommandLine: recorded(c), Started: time.Now().UTC(), Plan: o.Load.Plan()}
 	f.Env.Client = result.CaptureProcess()
 	f.Version = f.Env.Client.Version
 	f.Env.Host = result.CaptureHost(dataDir(o.Load.Dir))

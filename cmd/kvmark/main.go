@@ -41,6 +41,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		return usageError{err}
 	}
 	app := &cli.App{
+		Metadata:        map[string]any{commandLineKey: commandLine(args)},
 		Name:            "kvmark",
 		Usage:           "measure a key-value server: operations a second in each storage mode",
 		Writer:          stdout,

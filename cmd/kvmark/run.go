@@ -92,7 +92,7 @@ func measure(c *cli.Context, cfg load.Config, server, score string, format repor
 	defer restore()
 	cfg.Progress, cfg.Logf, cfg.Kill = show.progress, show.note, kill
 
-	f := &result.File{Command: "run", Started: time.Now().UTC(), Plan: cfg.Plan()}
+	f := &result.File{Command: "run", CommandLine: recorded(c), Started: time.Now().UTC(), Plan: cfg.Plan()}
 	f.Plan.Score = score
 	show.note("%s%s: %s; seed %d", cfg.Server, cfg.Target, estimate(cfg), cfg.Workload.Seed)
 	if err := captureEnv(f, cfg); err != nil {

@@ -1,8 +1,10 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"strings"
 
 	"github.com/urfave/cli/v2"
@@ -46,6 +48,42 @@ func parseTarget(c *cli.Context) (t load.Target, err error) {
 	t.TLS = client.TLS{On: true, CA: c.String("tls-ca"), Cert: c.String("tls-cert"), Key: c.String("tls-key"), SkipVerify: c.Bool("tls-skip-verify")}
 	_, err = t.TLS.Load() // a file that cannot be read is a mistake now, not in each connection
 	return t, err
+}
+
+// commandLineKey is where the application's metadata have the command line.
+const commandLineKey = "command line"
+
+// commandLine is args as they would be typed, without the passwords of targets.
+func commandLine(args []string) string {
+	var words []string
+	for i, a := range args {
+		flag, value, valued := "", a, false
+		if strings.HasPrefix(a, "-") {
+			if flag, value, valued = strings.Cut(a, "="); !valued {
+				words = append(words, a)
+				continue
+			}
+			flag += "="
+		}
+		if i == 0 {
+			value = filepath.Base(value)
+		}
+		if strings.ContainsAny(value, "@") || strings.Contains(value, "://") {
+			t, _ := load.ParseTarget(value)
+			value = cmp.Or(t.String(), "xxxxx")
+		}
+		if strings.ContainsAny(value, " \t\n'\"$&|;<>()*?#\\`~") {
+			value = "'" + strings.ReplaceAll(value, "'", `'\''`) + "'"
+		}
+		words = append(words, flag+value)
+	}
+	return strings.Join(words, " ")
+}
+
+// recorded is the command line that a result gets.
+func recorded(c *cli.Context) string {
+	s, _ := c.App.Metadata[commandLineKey].(string)
+	return s
 }
 
 // argument shows an argument that nothing can be done with, unless it may be a URL with a password.

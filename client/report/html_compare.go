@@ -1,0 +1,142 @@
+package report
+
+import (
+	"fmt"
+	"html/template"
+	"slices"
+	"strings"
+
+	"kvmark/client/compare"
+	"kvmark/client/result"
+)
+
+// comparePage shows what was found, then the intervals behind it, then what the settings buy, and the samples at the end.
+func comparePage(f *result.File) page {
+	p := startPage(f)
+	p.Ran = ran(f)
+	metrics := []string{}
+	for _, c := range f.Comparisons {
+		if !slices.Contains(metrics, c.Metric) {
+			metrics = append(metrics, c.Metric)
+		}
+	}
+	for _, name := range metrics {
+		m, _ := compare.LookupMetric(name)
+		fo := forest{Title: "change of " + m.Title + ", 95 % intervals"}
+		for _, c := range f.Comparisons {
+			if c.Metric == name && c.Ratio != nil {
+				fo.Effects = append(fo.Effects, effectOf(c))
+			}
+		}
+		p.Lead = append(p.Lead, fo.svg())
+	}
+	p.Findings = findingWords(f.Comparisons)
+	all := slices.DeleteFunc(groups(f), func(g group) bool { return g.cells[0].Config["control"] != "" })
+	p.LeadCharts = frontiers(all)
+	p.Bars = throughput(all)
+	var modes []string
+	for _, g := range all {
+		if !slices.Contains(modes, g.mode) {
+			modes = append(modes, g.mode)
+		}
+	}
+	for _, mode := range modes {
+		s := &htmlSection{Heading: Heading(mode, f.Plan)}
+		s.Caption = s.Heading
+		s.tabulate(slices.DeleteFunc(slices.Clone(all), func(g group) bool { return g.mode != mode }), f,
+			func(g group) string { return strings.TrimSpace(opName(g.op) + " " + g.config) })
+		p.Sections = append(p.Sections, s)
+	}
+	return p
+}
+
+func effectOf(c result.Comparison) effect {
+	percent := func(ratio *float64) *float64 {
+		if ratio == nil {
+			return nil
+		}
+		return result.Number(100 * (*ratio - 1))
+	}
+	e := effect{
+		name: fmt.Sprintf("%s: %s against %s: %s", strings.Trim(c.Mode+"/"+c.Op, "/"), c.Other, c.Base, c.Verdict),
+		at:   percent(c.Ratio), low: percent(c.CILow), high: percent(c.CIHigh),
+	}
+	m, _ := compare.LookupMetric(c.Metric)
+	e.proven = m.Better != compare.Neutral && (c.Verdict == "higher" || c.Verdict == "lower")
+	e.better = (c.Verdict == "higher") == (m.Better == compare.HigherIsBetter)
+	e.words = "change not known"
+	if e.at != nil {
+		e.words = signed(*e.at)
+		if e.low != nil && e.high != nil {
+			e.words += fmt.Sprintf(", 95 %% interval %s to %s", signed(*e.low), signed(*e.high))
+		}
+		e.name += ", " + e.words
+	}
+	return e
+}
+
+// findingWords sums up: what is proven, a line each, and how much is not.
+func findingWords(all []result.Comparison) (lines []string) {
+	same, open := 0, 0
+	for _, c := range all {
+		switch {
+		case c.Verdict == "higher" || c.Verdict == "lower":
+			m, _ := compare.LookupMetric(c.Metric)
+			lines = append(lines, m.Title+" of "+effectOf(c).name)
+		case strings.HasPrefix(c.Verdict, "same"):
+			same++
+		default:
+			open++
+		}
+	}
+	if len(all) > 0 {
+		lines = append(lines, fmt.Sprintf("Of %s %d proved a difference, %d that there is none that matters, %d are inconclusive.",
+			plural(len(all), "question"), len(all)-same-open, same, open))
+	}
+	return lines
+}
+
+// leastForFrontier is how many settings make a choice among them worth a picture.
+const leastForFrontier = 3
+
+// frontiers draw QPS over memory and over p99 for each mode and operation with several settings.
+func frontiers(all []group) (charts []template.HTML) {
+	type cost struct {
+		words string
+		of    func(compare.Point) float64
+	}
+	for len(all) > 0 {
+		mode, op := all[0].mode, all[0].op
+		ours := func(g group) bool { return g.mode == mode && g.op == op }
+		var points []compare.Point
+		for _, g := range all {
+			rate, rss, p99 := g.median(qps), g.median(func(c result.Cell) *float64 { return c.Server.RSSPeakBytes }),
+				g.median(func(c result.Cell) *float64 { return c.LatencyUS.P99 })
+			if ours(g) && rate != nil && rss != nil && p99 != nil {
+				points = append(points, compare.Point{Name: g.config, QPS: *rate, RSS: *rss, P99: *p99})
+			}
+		}
+		all = slices.DeleteFunc(slices.Clone(all), ours)
+		if len(points) < leastForFrontier {
+			continue
+		}
+		front := compare.Frontier(points)
+		for _, x := range []cost{
+			{"peak RSS, MB", func(p compare.Point) float64 { return p.RSS / 1e6 }},
+			{"p99, us", func(p compare.Point) float64 { return p.P99 }},
+		} {
+			best, rest := curve{name: "beaten by no other", loose: true}, curve{name: "beaten", loose: true}
+			for _, p := range points {
+				s := spot{x: x.of(p), y: p.QPS, name: p.Name}
+				if slices.Contains(front, p) {
+					best.points = append(best.points, s)
+				} else {
+					rest.points = append(rest.points, s)
+				}
+			}
+			c := chart{Title: fmt.Sprintf("%s/%s: QPS over %s", mode, op, x.words), X: x.words, Dots: true, Free: true, Lines: []curve{best, rest}}
+			charts = append(charts, c.svg())
+		}
+	}
+	return charts
+}

@@ -1,0 +1,131 @@
+package report
+
+import (
+	"bytes"
+	"html"
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	"kvmark/client/result"
+)
+
+func TestAPageTellsWhatHowFastAndHowSureFirst(t *testing.T) {
+	f := examples()["repeated"]
+	f.CommandLine = "kvmark run --repeat 7"
+	f.Started = time.Date(2026, 11, 30, 12, 0, 0, 0, time.UTC)
+	f.Env.Host.Kernel, f.Env.Host.CPU = "6.18.1", "Some CPU"
+	f.Env.Client.BuildSettings = "vcs.revision=0123456789abcdef0123;vcs.modified=true"
+	page := htmlOf(t, f)
+	order := []string{
+		"<h1>kvmark run</h1>", "INVALID: in 1 of 14 measurements", `<svg class="bars" width="100%"`, `class="whisker"`, "Some CPU", "6.18.1", "commit 0123456789ab with changes",
+		"2026-11-30 12:00:00", "kvmark run --repeat 7", `<th scope="col">`, `<th scope="row">`,
+	}
+	at := 0
+	for _, want := range order {
+		i := strings.Index(page[at:], want)
+		if i < 0 {
+			t.Fatalf("no %q behind %q", want, page[max(0, at-80):at])
+		}
+		at += i
+	}
+	for _, want := range []string{"prefers-color-scheme:dark", "width=device-width", "95 % interval", "<caption>", "<title>"} {
+		if !strings.Contains(page, want) {
+			t.Errorf("no %q", want)
+		}
+	}
+	for _, lack := range []string{`<svg width="`, "http"} {
+		if strings.Contains(page, lack) {
+			t.Errorf("the page has %q", lack)
+		}
+	}
+}
+
+func TestSetAndGetLieOverEachOther(t *testing.T) {
+	f := file()
+	for i := range f.Cells {
+		for s := range 5 {
+			f.Cells[i].Series = append(f.Cells[i].Series, result.Row{T: float64(s), Seconds: 1, QPS: number(1000), P99US: number(10)})
+		}
+	}
+	page := htmlOf(t, f)
+	charts := strings.Count(page, `<svg class="chart"`)
+	modes := strings.Count(page, "<h2>")
+	if charts != 2*modes || strings.Count(page, `viewBox="0 0`) != charts || !strings.Contains(page, `<circle class="hover"`) {
+		t.Errorf("%d charts for %d modes", charts, modes)
+	}
+}
+
+func TestTheComparisonsOfAPageComeBeforeItsSamples(t *testing.T) {
+	f := examples()["factors"]
+	f.Command = "compare"
+	for _, gogc := range []string{"200", "400"} {
+		c := f.Cells[0]
+		c.Config = map[string]string{"go": "go1.27.3", "GOGC": gogc}
+		f.Cells = append(f.Cells, c)
+	}
+	control := f.Cells[0]
+	control.Config = map[string]string{"control": "A/A"}
+	f.Cells = append(f.Cells, control)
+	f.Comparisons = []result.Comparison{
+		{Mode: "memory", Op: "mix", Metric: "qps", Base: "GOGC=50", Other: "GOGC=100", Ratio: number(1.1), CILow: number(1.08), CIHigh: number(1.12), Verdict: "higher"},
+		{Mode: "memory", Op: "mix", Metric: "cpu_us_per_op", Base: "GOGC=50", Other: "GOGC=100", Ratio: number(1.05), CILow: number(1.02), CIHigh: number(1.08), Verdict: "higher"},
+		{Mode: "memory", Op: "mix", Metric: "qps", Base: "GOGC=50", Other: "GOGC=200", Ratio: number(1.01), CILow: number(0.97), CIHigh: number(1.05), Verdict: "inconclusive"},
+	}
+	page := htmlOf(t, f)
+	at := 0
+	for _, want := range []string{
+		"QPS of memory/mix: GOGC=100 against GOGC=50: higher, +10 %, 95 % interval +8 % to +12 %", "Of 3 questions 2 proved a difference", "change of QPS, 95 % intervals",
+		`<g class="better">`, `<g class="unproven">`, "change of server CPU per operation", `<g class="worse">`, "QPS over peak RSS", "beaten by no other", "<h2>", "GOGC=400",
+	} {
+		i := strings.Index(page[at:], want)
+		if i < 0 {
+			t.Fatalf("no %q behind %q", want, page[max(0, at-80):at])
+		}
+		at += i
+	}
+	if strings.Contains(page, "A/A") {
+		t.Error("the control stands among what was asked for")
+	}
+}
+
+func htmlOf(t *testing.T, f *result.File) string {
+	t.Helper()
+	var out bytes.Buffer
+	if err := WriteHTML(&out, f); err != nil {
+		t.Fatal(err)
+	}
+	return html.UnescapeString(wellFormed(t, &out))
+}
+
+func TestTicksAreRound(t *testing.T) {
+	round := func(v float64) bool {
+		if v = math.Abs(v); v < 1e-12 {
+			return true
+		}
+		_, fraction := math.Modf(v/math.Pow(10, math.Floor(math.Log10(v)+1e-9)-1) + 1e-6)
+		return fraction < 1e-3 // two digits at most
+	}
+	for _, ends := range [][2]float64{{0, 137_253}, {0, 59}, {0, 1e-3}, {-7.3, 4.2}, {0, 99}, {217.6, 218.7}, {3, 3}, {0, 3e9}} {
+		a := fit(ends[0], ends[1], 5)
+		if len(a.ticks) < 2 || len(a.ticks) > 8 || a.low > ends[0] || a.high < ends[1] {
+			t.Errorf("%v: %+v", ends, a)
+		}
+		step := a.ticks[1] - a.ticks[0]
+		if !round(step) || math.Abs(math.Remainder(a.ticks[0], step)) > 1e-9*math.Abs(step) {
+			t.Errorf("%v: ticks %v", ends, a.ticks)
+		}
+	}
+	for _, ends := range [][2]float64{{39.8, 8884}, {0.1, 60e6}, {100, 100}, {50, 51}, {1, 10}} {
+		a := fitLog(ends[0], ends[1])
+		if len(a.ticks) < 2 || len(a.ticks) > 12 || a.low > ends[0] || a.high < ends[1] {
+			t.Errorf("%v: %+v", ends, a)
+		}
+		for _, v := range a.ticks {
+			if !round(v) {
+				t.Errorf("%v: tick %v", ends, v)
+			}
+		}
+	}
+}
