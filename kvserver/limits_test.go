@@ -8,7 +8,6 @@ import (
 	"testing"
 
 	"kvmark/kvserver/resp"
-	"kvmark/storage"
 )
 
 // Every limit, at it and one beyond it.
@@ -164,87 +163,5 @@ func TestConnectionsThatDoNotSayWhoTheyAreAreClosed(t *testing.T) {
 	srv.mu.Unlock()
 	if _, err := c.read(); !errors.Is(err, io.EOF) {
 		t.Errorf("got %v, want EOF", err)
-	}
-}
-
-func TestSCANFindsEveryKeyOnce(t *testing.T) {
-	for _, mode := range storage.Modes() {
-		t.Run(string(mode), func(t *testing.T) {
-			c := speak(t, open(t, Options{Mode: mode}))
-			const keys = 3000
-			for i := range keys {
-				c.want(fmt.Sprintf("SET key:%d v", i), ok)
-			}
-			for _, args := range []string{"", " COUNT 1", " COUNT 500", " MATCH key:1*", " COUNT 100000"} {
-				seen, replies := map[string]int{}, 0
-				for at := "0"; replies == 0 || at != "0"; replies++ {
-					var p resp.ReplyParser
-					r, _, err := p.Next(c.send([]byte("SCAN " + at + args + "\r\n")))
-					if err != nil || len(r.Elems) != 2 {
-						t.Fatalf("got %v, %v", r, err)
-					}
-					for _, k := range r.Elems[1].Elems {
-						seen[string(k.Bytes)]++
-					}
-					at = string(r.Elems[0].Bytes)
-					// Whatever comes and goes meanwhile.
-					c.do(fmt.Sprintf("SET other:%d v\r\nDEL other:%d", replies, replies-3))
-				}
-				found := 0
-				for i := range keys {
-					k := fmt.Sprintf("key:%d", i)
-					found += min(1, seen[k])
-					if seen[k] > 1 {
-						t.Fatalf("SCAN%s found %s %d times", args, k, seen[k])
-					}
-				}
-				want := keys
-				if strings.Contains(args, "MATCH") {
-					want = 1111 // 1, 1?, 1??, 1???
-				}
-				if found != want {
-					t.Errorf("SCAN%s found %d of %d keys in %d replies", args, found, want, replies)
-				}
-			}
-		})
-	}
-}
-
-// In a partition with many keys, a reply of SCAN holds a slice of them.
-func TestSCANDividesBigPartitions(t *testing.T) {
-	srv := open(t, Options{})
-	c := speak(t, srv)
-	for i := range 2000 {
-		c.do(fmt.Sprintf("SET key:%d v", i))
-	}
-	s := c.s
-	if n := s.slices(10); n != 0 {
-		t.Errorf("%d slices for few keys", 1<<n)
-	}
-	at, seen := newCursor(3, 0, 5), map[string]bool{}
-	all := map[string]bool{}
-	_ = srv.db.store.Keys(5, func(k []byte) error { all[string(k)] = true; return nil })
-	for at.partition() == 5 {
-		var p resp.ReplyParser
-		r, _, err := p.Next(c.send(fmt.Appendf(nil, "SCAN %d COUNT 1\r\n", uint64(at))))
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, k := range r.Elems[1].Elems {
-			if all[string(k.Bytes)] && seen[string(k.Bytes)] {
-				t.Errorf("%s twice", k.Bytes)
-			}
-			seen[string(k.Bytes)] = true
-		}
-		var next uint64
-		if _, err := fmt.Sscan(string(r.Elems[0].Bytes), &next); err != nil {
-			t.Fatal(err)
-		}
-		at = cursor(next)
-	}
-	for k := range all {
-		if !seen[k] {
-			t.Errorf("%s is missing", k)
-		}
 	}
 }

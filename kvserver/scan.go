@@ -2,40 +2,44 @@ package kvserver
 
 import (
 	"errors"
-	"hash/maphash"
-	"math/bits"
 	"strconv"
 
 	"kvmark/kvserver/resp"
+	"kvmark/storage"
 	"kvmark/wal"
 )
 
-// A cursor of SCAN is a place among the partitions of the store. A big partition is handed out in slices, by a hash of its
-// keys; how many, is settled when the scan gets to it and goes with the cursor:
+// A cursor of SCAN is a partition of the store and a position in it (see storage.Store):
 //
-//	63         58 57          22 21         0
-//	+-------------+-------------+-----------+
-//	| log2 slices | slice       | partition |
-//	+-------------+-------------+-----------+
+//	63     53 52                  8 7          0
+//	+--------+---------------------+-----------+
+//	|   0    | position            | partition |
+//	+--------+---------------------+-----------+
 //
-// 0 is the beginning and the end. A key that is there from the beginning to the end of a scan is in one reply at least: its
-// partition and its hash do not change. Cursors mean nothing to another process.
+// 0 is the beginning and the end. A cursor is below 2^53, which is as far as the numbers of JavaScript are whole. A key that is
+// there from the beginning to the end of a scan is in one reply at least. In lsm mode a cursor that is thousands of calls old
+// goes back to the beginning of its partition. Cursors mean nothing to another process.
 type cursor uint64
 
 const (
-	partitionBits = 22
-	sliceBits     = 36
-	// scanSlice is how many keys a slice has at least, when there are more of them: a smaller one would have the partition
-	// walked through more often than its keys are worth.
-	scanSlice = 256
+	partitionBits = 8
+	cursorBits    = partitionBits + storage.ScanBits
 )
 
-func (c cursor) partition() int { return int(c & (1<<partitionBits - 1)) }
-func (c cursor) slice() uint64  { return uint64(c) >> partitionBits & (1<<sliceBits - 1) }
-func (c cursor) log2() uint     { return uint(c >> (partitionBits + sliceBits)) }
+// What one SCAN does at most, whatever COUNT it names: go on from a partition while it has seen fewer keys than scanMost, and
+// its reply has fewer bytes than scanReply. It asks a partition for scanLeast keys at a time or more, because most modes walk
+// the whole of one to find some of its keys.
+const (
+	scanLeast = 256
+	scanMost  = 10_000
+	scanReply = 1 << 20
+)
 
-func newCursor(log2 uint, slice uint64, partition int) cursor {
-	return cursor(uint64(log2)<<(partitionBits+sliceBits) | slice<<partitionBits | uint64(partition))
+func (c cursor) partition() int   { return int(c & (1<<partitionBits - 1)) }
+func (c cursor) position() uint64 { return uint64(c) >> partitionBits }
+
+func newCursor(position uint64, partition int) cursor {
+	return cursor(position<<partitionBits | uint64(partition))
 }
 
 // keysCommand is KEYS pattern.
@@ -56,7 +60,7 @@ func keysCommand(s *session, args [][]byte) {
 func scanCommand(s *session, args [][]byte) {
 	n, err := strconv.ParseUint(string(args[1]), 10, 64)
 	at := cursor(n)
-	if err != nil || at.partition() >= s.db.store.Shards() || at.log2() > sliceBits || at.slice() >= 1<<at.log2() {
+	if err != nil || n >= 1<<cursorBits || at.partition() >= s.db.store.Shards() {
 		s.fail("ERR invalid cursor")
 		return
 	}
@@ -85,44 +89,46 @@ func scanCommand(s *session, args [][]byte) {
 			return
 		}
 	}
-	s.replyKeys(func(found *keyList) error {
+	s.replyKeys(func(found *keyList) (err error) {
 		found.header = true
-		seen := int64(0)
-		for seen < count {
-			if at == newCursor(0, 0, at.partition()) {
-				at = newCursor(s.slices(count), 0, at.partition())
-			}
-			mask, slice := uint64(1)<<at.log2()-1, at.slice()
-			err := s.keysOf(at.partition(), func(key []byte) bool {
-				if mask > 0 && maphash.Bytes(s.db.seed, key)>>32&mask != slice {
-					return false
-				}
-				seen++
-				return wanted && (pattern == nil || glob(pattern, key, false))
-			}, found)
-			if err != nil {
-				return err
-			}
-			switch {
-			case slice < mask:
-				at = newCursor(at.log2(), slice+1, at.partition())
-			case at.partition()+1 < s.db.store.Shards():
-				at = newCursor(0, 0, at.partition()+1)
-			default:
-				found.next = 0
-				s.addStaged(func(key []byte) bool { return wanted && (pattern == nil || glob(pattern, key, false)) }, found)
-				return nil
-			}
+		pick := func(key []byte) bool { return wanted && (pattern == nil || glob(pattern, key, false)) }
+		found.next, err = s.db.scan(at, int(min(count, scanMost)), s.unstaged(pick), found)
+		if found.next == 0 && err == nil {
+			s.addStaged(pick, found)
 		}
-		found.next = at
-		return nil
+		return err
 	})
 }
 
-// slices returns into how many slices, as a power of two, to divide a partition for replies of about count keys.
-func (s *session) slices(count int64) uint {
-	perPartition := s.db.store.Count() / int64(s.db.store.Shards())
-	return min(uint(bits.Len64(uint64(perPartition/max(count, scanSlice)))), sliceBits)
+// scan appends about count keys from a cursor on, but for those that pick does not pick, and returns the next cursor.
+func (d *db) scan(at cursor, count int, pick func(key []byte) bool, found *keyList) (next cursor, err error) {
+	for seen, least := 0, scanLeast; seen < count && len(found.out) < scanReply; {
+		before := *found
+		position, err := d.store.Scan(at.partition(), at.position(), max(count-seen, least), func(key []byte) error {
+			seen++
+			return d.list(key, pick, found)
+		})
+		if err == errFull && before.n > 0 {
+			*found = before
+			return at, nil
+		}
+		if err == errFull && least > 1 {
+			*found, seen, count, least = before, 0, 1, least/2
+			continue
+		}
+		if err != nil {
+			return at, err
+		}
+		switch partition := at.partition(); {
+		case position > 0:
+			at = newCursor(position, partition)
+		case partition+1 < d.store.Shards():
+			at = newCursor(0, partition+1)
+		default:
+			return 0, nil
+		}
+	}
+	return at, nil
 }
 
 // keyList gathers the bulk strings of a reply.
@@ -137,7 +143,7 @@ type keyList struct {
 // replyKeys replies with what fill finds, and for SCAN with the cursor in front.
 func (s *session) replyKeys(fill func(*keyList) error) {
 	found := keyList{limit: s.srv.opts.MaxReply}
-	if err := fill(&found); err != nil {
+	if err := fill(&found); err != nil && err != errFull {
 		s.ioError(err)
 		return
 	}
@@ -156,10 +162,15 @@ func (s *session) replyKeys(fill func(*keyList) error) {
 
 // keysOf is db.keys as the running command sees them, but for the keys that a transaction has added.
 func (s *session) keysOf(partition int, pick func(key []byte) bool, found *keyList) error {
+	return s.db.keys(partition, s.unstaged(pick), found)
+}
+
+// unstaged is pick without the keys that a transaction has changed.
+func (s *session) unstaged(pick func(key []byte) bool) func(key []byte) bool {
 	if s.staged == nil {
-		return s.db.keys(partition, pick, found)
+		return pick
 	}
-	return s.db.keys(partition, func(key []byte) bool { return !s.staged.hides(key) && pick(key) }, found)
+	return func(key []byte) bool { return !s.staged.hides(key) && pick(key) }
 }
 
 // addStaged appends the keys that a transaction has added.
@@ -178,26 +189,29 @@ func (l *keyList) add(key []byte) (full bool) {
 	return len(l.out) > l.limit
 }
 
-// keys appends the keys of a partition of the store that have not come to their end and that pick picks. It stops when the
-// list is full. Keys that a restart would not know are an error, as for those who read them.
+// keys appends the keys of a partition of the store that pick picks. It stops when the list is full.
 func (d *db) keys(partition int, pick func(key []byte) bool, found *keyList) error {
-	err := d.store.Keys(partition, func(key []byte) error {
-		st := d.stripe(key)
-		if !pick(key) || d.expired(st, key) {
-			return nil
-		}
-		if _, err := d.visible(st, key); err != nil {
-			return err
-		}
-		if found.add(key) {
-			return errFull
-		}
-		return nil
-	})
+	err := d.store.Keys(partition, func(key []byte) error { return d.list(key, pick, found) })
 	if err == errFull {
 		return nil
 	}
 	return err
+}
+
+// list appends a key that pick picks, if it has not come to its end, or returns errFull. Keys that a restart would not know are
+// an error, as for those who read them.
+func (d *db) list(key []byte, pick func(key []byte) bool, found *keyList) error {
+	st := d.stripe(key)
+	if !pick(key) || d.expired(st, key) {
+		return nil
+	}
+	if _, err := d.visible(st, key); err != nil {
+		return err
+	}
+	if found.add(key) {
+		return errFull
+	}
+	return nil
 }
 
 // errFull ends a scan whose list is full.

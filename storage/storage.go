@@ -74,6 +74,10 @@ type Options struct {
 	Logf func(format string, args ...any)
 }
 
+// ScanBits is the length of a position of [Store.Scan]: with a partition of 8
+// bits it is a whole number that a float64 holds exactly.
+const ScanBits = usage.ScanBits
+
 // Stats is what a store says about its size.
 type Stats = usage.Stats
 
@@ -106,6 +110,15 @@ type Store interface {
 	Range(shard int, fn func(key, value []byte) error) error
 	// Keys is Range without the values.
 	Keys(shard int, fn func(key []byte) error) error
+	// Scan calls fn with some n keys of one partition, beginning at a position,
+	// and returns the position to go on from; 0 is both the beginning and the
+	// end. The keys of a partition have an order that does not change while
+	// they are there, so calls that go on from each other see every key that
+	// is there all the time, whatever comes and goes, and whatever n is. No
+	// call does much more than to walk the partition once: a position that no
+	// Scan has returned is answered like any other. Positions are less than
+	// 1<<ScanBits. An error of fn ends the scan and is returned.
+	Scan(shard int, from uint64, n int, fn func(key []byte) error) (next uint64, err error)
 
 	// Checkpoint emits records from which Restore rebuilds the state, beside
 	// concurrent use: replaying the operations since a position taken before

@@ -314,6 +314,13 @@ func (s *Store) Keys(shard int, fn func(key []byte) error) error {
 	return s.index.scan(shard, func(key []byte, _ location) error { return fn(key) })
 }
 
+// Scan calls fn with some n keys of one partition in the order in which they
+// were set, from memory alone. Each call looks at the slots of the whole
+// partition.
+func (s *Store) Scan(shard int, from uint64, n int, fn func(key []byte) error) (next uint64, err error) {
+	return s.index.scanFrom(shard, from, n, fn)
+}
+
 // keyBytes estimates what the index spends on a key besides its bytes: a string
 // header and a number (24 bytes with padding) and a control byte at the mean
 // load of a Go map (11/16), and a location at that of a growing slice (4/5).

@@ -34,8 +34,9 @@ type index struct {
 }
 
 const (
-	shardCount = 256 // a power of two
-	scanBatch  = 256 // locations taken under one hold of a shard's lock
+	shardCount = 256  // a power of two
+	scanBatch  = 256  // locations taken under one hold of a shard's lock
+	scanLook   = 4096 // slots looked at under one hold
 )
 
 // shard is two cache lines and more apart from its neighbour's lock.
@@ -222,6 +223,43 @@ func (x *index) scan(shard int, fn func(key []byte, loc location) error) error {
 	}
 	sh.mu.RUnlock()
 	return hand()
+}
+
+// scanFrom is Scan: see storage.Store. A position is a slot, which a key keeps
+// while it is there.
+func (x *index) scanFrom(shard int, from uint64, n int, fn func(key []byte) error) (next uint64, err error) {
+	sh := &x.shards[shard]
+	found := make([]string, 0, n)
+	sh.mu.RLock()
+	end := uint64(len(sh.locations))
+	to := end
+	if keys := uint64(len(sh.slots)); keys > 0 {
+		to = min(end, from+(end*uint64(n)+keys-1)/keys) // some slots are free
+	}
+	clears, looked := sh.clears, 0
+	for key, slot := range sh.slots {
+		if uint64(slot) >= from && uint64(slot) < to {
+			found = append(found, key)
+		}
+		if looked++; looked%scanLook > 0 {
+			continue
+		}
+		sh.mu.RUnlock() // as in scan
+		sh.mu.RLock()
+		if sh.clears != clears {
+			break
+		}
+	}
+	sh.mu.RUnlock()
+	for _, key := range found {
+		if err := fn(bytesOf(key)); err != nil {
+			return from, err
+		}
+	}
+	if to == end {
+		to = 0
+	}
+	return to, nil
 }
 
 // bytesOf returns the bytes of s, which must not be changed.

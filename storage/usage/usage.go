@@ -1,6 +1,9 @@
-// Package usage is what a store says about its size: the type that every
-// storage mode fills in and that the server prints.
+// Package usage is what all storage modes have in common: what a store says
+// about its size, which the server prints, and how long a position of a scan is.
 package usage
+
+// ScanBits is the length of a position among the keys of a partition.
+const ScanBits = 45
 
 // Stats is a snapshot of a store. Fields that a mode has nothing to say about
 // are zero. Counters are exact when nothing is being written and otherwise at
