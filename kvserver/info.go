@@ -189,6 +189,7 @@ func (srv *Server) infoStats(t *stats.Text, sum totals) {
 	t.Int("pubsub_channels", int64(channels))
 	t.Int("pubsub_patterns", int64(patterns))
 	t.Uint("client_output_buffer_limit_disconnections", cutOff)
+	t.Uint("notes_dropped", srv.opts.NotesDropped())
 	t.Uint("errors", sum.errors)
 	t.Uint("total_error_replies", sum.errors)
 }

@@ -57,8 +57,11 @@ type Options struct {
 	// Cancel ends Open while it replays the log; nil = never.
 	Cancel <-chan struct{}
 
-	Version string                           // of the program, for INFO
-	Logf    func(format string, args ...any) // notes, one line each; nil = discard
+	Version string // of the program, for INFO
+	// Logf takes notes, one line each; nil = discard. It must not wait: it is called by those who serve.
+	Logf func(format string, args ...any)
+	// NotesDropped returns how many notes could not be written, for INFO; nil = none.
+	NotesDropped func() uint64
 }
 
 // maxCommandBytes bounds what one command may write: it becomes one record of the log.
@@ -110,6 +113,9 @@ func (o Options) withDefaults() (Options, error) {
 	}
 	if o.Logf == nil {
 		o.Logf = func(string, ...any) {}
+	}
+	if o.NotesDropped == nil {
+		o.NotesDropped = func() uint64 { return 0 }
 	}
 	if o.Codec == "" {
 		o.Codec = "deflate"

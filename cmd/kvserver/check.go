@@ -93,9 +93,10 @@ func repairCommand(stdout io.Writer) *cli.Command {
 				}
 			}
 			changed := false
+			outliveReaders() // a repair goes on if what it prints is not read
 			err = kvserver.Repair(nil, dir, mode, func(path, what string) {
 				changed = true
-				fmt.Fprintf(stdout, "%s: %s\n", path, strings.ReplaceAll(what, "\n", "; ")) // a repair goes on if nobody reads this
+				fmt.Fprintf(stdout, "%s: %s\n", path, strings.ReplaceAll(what, "\n", "; "))
 			})
 			if err == nil && !changed {
 				fmt.Fprintf(stdout, "%s: nothing to repair\n", dir)

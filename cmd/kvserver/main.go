@@ -13,10 +13,8 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
 	"slices"
 	"strings"
-	"syscall"
 
 	"github.com/urfave/cli/v2"
 )
@@ -29,9 +27,10 @@ const (
 )
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	context.AfterFunc(ctx, stop) // a second signal ends the process at once
-	os.Exit(run(ctx, os.Args, os.Stdout, os.Stderr))
+	stderr := newNotes(os.Stderr)
+	code := run(untilSignal(stderr), os.Args, os.Stdout, stderr)
+	stderr.close()
+	os.Exit(code)
 }
 
 // usageError is a mistake in the command line.

@@ -672,7 +672,7 @@ func TestShutdownCommandEndsTheProgram(t *testing.T) {
 
 // Even what the least safe policy has acknowledged survives a signal that asks the process to end.
 func TestSignalsEndTheProgramInOrder(t *testing.T) {
-	for _, sig := range []os.Signal{syscall.SIGTERM, os.Interrupt} {
+	for _, sig := range []os.Signal{syscall.SIGTERM, os.Interrupt, syscall.SIGHUP, syscall.SIGQUIT} {
 		t.Run(sig.String(), func(t *testing.T) {
 			dir := t.TempDir()
 			profile := filepath.Join(t.TempDir(), "cpu.pprof")
@@ -686,6 +686,9 @@ func TestSignalsEndTheProgramInOrder(t *testing.T) {
 			}
 			if err := cmd.Wait(); err != nil {
 				t.Fatalf("%v, want exit 0; %s", err, stderr)
+			}
+			if dumped := strings.Contains(stderr.String(), "goroutine "); dumped != (sig == syscall.SIGQUIT) {
+				t.Errorf("stacks are printed: %v; %s", dumped, stderr)
 			}
 			checkProfile(t, profile)
 			srv := start(t, "--dir", dir, "--addr", "127.0.0.1:0")

@@ -40,7 +40,8 @@ func serveCommand(stdout, stderr io.Writer) *cli.Command {
 		Name:  "serve",
 		Usage: "serve a data directory (the default command)",
 		UsageText: "kvserver [serve] --mode memory|map|serialize|file|lsm --dir DIR [options]\n\n" +
-			"Exit code 0: SIGTERM, SIGINT or SHUTDOWN ended it in good order, and everything that it acknowledged is kept;\n" +
+			"Exit code 0: SIGTERM, SIGINT, SIGHUP, SIGQUIT (which prints all stacks first) or SHUTDOWN ended it in good order,\n" +
+			"and everything that it acknowledged is kept;\n" +
 			"1: it could not start, or the log or the store failed while it served, whether or not a write met that:\n" +
 			"from then on it only read; 2: a mistake in the command line, and nothing was touched.",
 		Flags: []cli.Flag{
@@ -108,7 +109,11 @@ func serve(c *cli.Context, stdout, stderr io.Writer) (err error) {
 		}
 		defer func() { err = errors.Join(err, stop()) }()
 	}
+	outliveReaders()
 	o.Cancel = c.Context.Done()
+	if n, ok := stderr.(*notes); ok {
+		o.NotesDropped = n.Dropped
+	}
 	o.Logf = func(format string, args ...any) { fmt.Fprintf(stderr, format+"\n", args...) }
 	srv, err := kvserver.Open(o)
 	if _, corrupt := errors.AsType[*wal.CorruptionError](err); corrupt {
@@ -118,7 +123,9 @@ func serve(c *cli.Context, stdout, stderr io.Writer) (err error) {
 		return err
 	}
 	fmt.Fprintf(stderr, "kvserver: %s\n", srv.Replayed())
-	err = announceAndServe(c.Context, srv, ln, ready{Mode: string(o.Mode)}, stdout)
+	if err = announce(srv, ln, ready{Mode: string(o.Mode)}, stdout, o.Logf); err == nil {
+		err = serveUntilTold(c.Context, srv, ln)
+	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.Context), drainTimeout)
 	defer cancel()
 	return errors.Join(err, srv.Shutdown(ctx))
@@ -175,15 +182,35 @@ func abandoned(addr net.Addr) bool {
 	return errors.Is(err, syscall.ECONNREFUSED)
 }
 
-func announceAndServe(ctx context.Context, srv *kvserver.Server, ln net.Listener, r ready, stdout io.Writer) error {
+// readyPatience is how long the ready line may take to be written.
+const readyPatience = 5 * time.Second
+
+// announce writes the ready line. A reader that has gone, or does not read, does not keep the server from serving.
+func announce(srv *kvserver.Server, ln net.Listener, r ready, stdout io.Writer, logf func(string, ...any)) error {
 	r.Ready, r.Addr, r.PID, r.Go, r.RunID = true, addrText(ln.Addr()), os.Getpid(), runtime.Version(), srv.RunID()
 	line, err := json.Marshal(r)
-	if err == nil {
-		_, err = fmt.Fprintf(stdout, "%s\n", line)
-	}
 	if err != nil {
 		return fmt.Errorf("write the ready line: %w", err)
 	}
+	written := make(chan error, 1)
+	go func() {
+		_, err := fmt.Fprintf(stdout, "%s\n", line)
+		written <- err
+	}()
+	select {
+	case err = <-written:
+	case <-time.After(readyPatience):
+		logf("kvserver: the ready line cannot be written: stdout is a full pipe; serving on %s", r.Addr)
+	}
+	if errors.Is(err, syscall.EPIPE) {
+		logf("kvserver: the ready line is lost: stdout is a pipe that is not read any more; serving on %s", r.Addr)
+	} else if err != nil {
+		return fmt.Errorf("write the ready line: %w", err)
+	}
+	return nil
+}
+
+func serveUntilTold(ctx context.Context, srv *kvserver.Server, ln net.Listener) error {
 	if err := srv.Serve(ctx, ln); !errors.Is(err, kvserver.ErrServerClosed) {
 		return err
 	}
