@@ -26,7 +26,7 @@ type Options struct {
 	SyncEvery    time.Duration // wal.Interval: time between syncs; 0 = 1 s
 
 	// CheckpointBytes is the size of the log at which a checkpoint lets its older part go, provided that the log has also
-	// outgrown the live data; 0 = 1 GiB, negative = off (BGSAVE still makes one).
+	// outgrown the live data; 0 = [DefaultCheckpointBytes], negative = off (BGSAVE still makes one).
 	CheckpointBytes int64
 	// MinFree is the space that writes leave on the disk: with less, they are refused until there is more. 0 = no check.
 	MinFree int64
@@ -63,6 +63,9 @@ type Options struct {
 	// NotesDropped returns how many notes could not be written, for INFO; nil = none.
 	NotesDropped func() uint64
 }
+
+// DefaultCheckpointBytes is that of [Options.CheckpointBytes], for the library and the program alike.
+const DefaultCheckpointBytes = 256 << 20
 
 // maxCommandBytes bounds what one command may write: it becomes one record of the log.
 const maxCommandBytes = 256 << 20
@@ -121,7 +124,7 @@ func (o Options) withDefaults() (Options, error) {
 		o.Codec = "deflate"
 	}
 	orDefault(&o.BucketEntries, 8)
-	orDefault(&o.CheckpointBytes, 1<<30)
+	orDefault(&o.CheckpointBytes, DefaultCheckpointBytes)
 	orDefault(&o.MaxClients, 10_000)
 	orDefault(&o.MaxValue, 64<<20)
 	orDefault(&o.MaxKey, min(64<<10, o.MaxValue))

@@ -249,6 +249,9 @@ func (x *experiment) makePlan() error {
 			return fmt.Errorf("%s: neither slices nor another client can be had for it", d.Op())
 		}
 	}
+	if len(p.ServerEnv) > 0 {
+		x.plan.Options += " " + strings.Join(p.ServerEnv, " ")
+	}
 	if p.ServerCPUs != "" || p.ClientCPUs != "" {
 		x.plan.Options += fmt.Sprintf(" server-cpus=%s client-cpus=%s", p.ServerCPUs, p.ClientCPUs)
 	}

@@ -59,7 +59,7 @@ type Config struct {
 
 	Server        string   // path of the kvserver binary
 	ServerArgs    []string // more flags of kvserver serve, behind those that follow from the rest
-	ServerEnv     []string // added to this process's environment, such as GOGC=50
+	ServerEnv     []string // what the server's runtime is told, such as GOGC=50, in place of what this process's environment says: see [RuntimeEnv]
 	WALSync       string
 	IO            string // how the server moves bytes, loop or goroutine; "": as it does by itself
 	ServerCPUs    CPUs   // that servers may run on; none: all. See [Config.Divide]
@@ -100,6 +100,7 @@ func Default() Config {
 		WALSync:       "interval",
 		Codec:         "deflate",
 		BucketEntries: 8,
+		ServerEnv:     RuntimeEnv(),
 	}
 }
 

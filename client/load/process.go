@@ -108,9 +108,27 @@ func (c Config) serverArgs(mode, dir, runID string) []string {
 // passwordEnv is where a kvserver looks for the password that its clients must give; part of its contract.
 const passwordEnv = "KVMARK_PASSWORD"
 
-// environ is this process's environment without what would lock us out of our own server.
+// runtimeVariables are what the runtime of a Go program obeys and what changes its numbers.
+var runtimeVariables = []string{"GOGC", "GOMEMLIMIT", "GOMAXPROCS", "GODEBUG"}
+
+// RuntimeEnv is what this process's environment says to the runtime of a Go program, and so to servers, as far as nothing else is asked.
+func RuntimeEnv() []string {
+	var env []string
+	for _, name := range runtimeVariables {
+		if value := os.Getenv(name); value != "" {
+			env = append(env, name+"="+value)
+		}
+	}
+	return env
+}
+
+// environ is this process's environment without what would lock us out of our own server, and without what the configuration
+// says: see [Config.ServerEnv].
 func environ() []string {
-	return slices.DeleteFunc(os.Environ(), func(kv string) bool { return strings.HasPrefix(kv, passwordEnv+"=") })
+	return slices.DeleteFunc(os.Environ(), func(kv string) bool {
+		name, _, _ := strings.Cut(kv, "=")
+		return name == passwordEnv || slices.Contains(runtimeVariables, name)
+	})
 }
 
 // launch starts the process on a thread of its own and keeps the thread until the process has ended: on Linux the

@@ -1,6 +1,7 @@
 package result
 
 import (
+	"crypto/sha256"
 	"debug/buildinfo"
 	"fmt"
 	"os"
@@ -38,7 +39,8 @@ type Process struct {
 	GOMAXPROCS     string `json:"gomaxprocs"`
 	NumCPU         string `json:"num_cpu"`
 	PGO            string `json:"pgo"`
-	IO             string `json:"io,omitempty"` // how kvserver moves bytes: loop or goroutine
+	SHA256         string `json:"sha256,omitempty"` // of the file, where that was read
+	IO             string `json:"io,omitempty"`     // how kvserver moves bytes: loop or goroutine
 }
 
 // Host is the machine. Fields that the system does not tell are empty.
@@ -127,7 +129,11 @@ func ReadBinary(path string) (Process, error) {
 	if err != nil {
 		return Process{}, fmt.Errorf("result: %w", err)
 	}
-	p := Process{Go: info.GoVersion}
+	content, err := os.ReadFile(path)
+	if err != nil {
+		return Process{}, fmt.Errorf("result: %w", err)
+	}
+	p := Process{Go: info.GoVersion, SHA256: fmt.Sprintf("%x", sha256.Sum256(content))}
 	p.built(info)
 	return p, nil
 }

@@ -162,6 +162,11 @@ func Explanations() []Explanation {
 			"Build it with make build. GOFLAGS, and the file of go env -w, may ask for -race in every build.",
 		},
 		{
+			"replay-differs", "a replay could not restore everything that the first measurement had",
+			"Toolchain, binary, kvmark and machine are not part of a plan. A difference between the two results may be theirs.",
+			"Check out the same commit and build it with the toolchain that is named, on the same machine.",
+		},
+		{
 			"fsync-free", "making 4 KiB durable takes next to no time",
 			"This is memory (tmpfs) or a device that lies: --wal-sync always costs nothing here and protects nothing.",
 			"Name a directory on a real disk with --dir.",

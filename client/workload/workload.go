@@ -189,6 +189,11 @@ func splitmix(x uint64) uint64 {
 	return x ^ x>>31
 }
 
+// MeanKeyBytes is the average length of a key.
+func (c Config) MeanKeyBytes() float64 {
+	return float64(len(keyHead)) + meanDigits(c.Workers) + meanDigits(c.Keys) + float64(max(1, len(c.Prefix))+2)
+}
+
 // MeanValueBytes is the average length of a value over the key spaces of all workers.
 func (c Config) MeanValueBytes() float64 {
 	if !c.ValueSize.Classic() {

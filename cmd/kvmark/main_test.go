@@ -620,6 +620,61 @@ func TestExplainHasAPageForEveryCheckAndWarning(t *testing.T) {
 	}
 }
 
+func TestReplayRestoresWhatTheRuntimeWasTold(t *testing.T) {
+	args := serverIs(t, loadtest.Behaviour{})
+	read := func(dir string) *result.File {
+		t.Helper()
+		f, err := result.Read(filepath.Join(dir, "result.json"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return f
+	}
+	first := t.TempDir()
+	t.Setenv("GOGC", "400")
+	t.Setenv("GODEBUG", "madvdontneed=1")
+	kvmark(t, append(args, "--out", first)...)
+	f := read(first)
+	if want := []string{"GOGC=400", "GODEBUG=madvdontneed=1"}; !slices.Equal(f.Plan.ServerEnv, want) || f.Cells[0].Server.GOGC != "400" {
+		t.Fatalf("the plan has %q, the server GOGC %s", f.Plan.ServerEnv, f.Cells[0].Server.GOGC)
+	}
+	t.Setenv("GOGC", "50")
+	t.Setenv("GOMEMLIMIT", "1GiB")
+	for _, tt := range []struct {
+		name   string
+		change func(*result.File)
+		want   string // in a warning
+	}{
+		{"as it was", func(*result.File) {}, ""},
+		{"a result without the environment", func(f *result.File) { f.Plan.ServerEnv = nil }, ""},
+		{"another machine", func(f *result.File) { f.Env.Host.CPU = "a faster one" }, "the CPU: a faster one then"},
+		{"another toolchain", func(f *result.File) { f.Env.Server.Go = "go1.1" }, "the server's toolchain: go1.1 then"},
+		{"another binary", func(f *result.File) { f.Env.Binary.SHA256 = "0123" }, "the server's binary, SHA-256: 0123 then"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			f, old, out := read(first), filepath.Join(t.TempDir(), "result.json"), t.TempDir()
+			tt.change(f)
+			if err := f.Write(old); err != nil {
+				t.Fatal(err)
+			}
+			_, _, stderr := kvmark(t, "replay", old, "--out", out)
+			again := read(out)
+			if got := again.Cells[0].Server; got.GOGC != "400" {
+				t.Errorf("the server has GOGC %s, want 400: %s", got.GOGC, stderr)
+			}
+			var said []string
+			for _, w := range again.Warnings {
+				if w.Code == "replay-differs" {
+					said = append(said, w.Detail)
+				}
+			}
+			if all := strings.Join(said, "; "); !strings.Contains(all, tt.want) || tt.want == "" && strings.Contains(all, "the server") {
+				t.Errorf("warnings %q, want %q", said, tt.want)
+			}
+		})
+	}
+}
+
 func TestReplayMeasuresTheSamePlanAndDiffSaysSo(t *testing.T) {
 	args := serverIs(t, loadtest.Behaviour{})
 	first, second := t.TempDir(), t.TempDir()

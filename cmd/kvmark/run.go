@@ -63,13 +63,14 @@ func runCommand() *cli.Command {
 			if err != nil {
 				return usageError{err}
 			}
-			return measure(c, cfg, c.String("server"), c.String("score"), format)
+			return measure(c, cfg, c.String("server"), c.String("score"), format, nil)
 		},
 	}
 }
 
-// measure runs cfg with the server at a path (empty: wherever one is found), and prints and saves the result.
-func measure(c *cli.Context, cfg load.Config, server, score string, format report.Format) error {
+// measure runs cfg with the server at a path (empty: wherever one is found), and prints and saves the result. Where it
+// repeats what was measured before, first is the result of that.
+func measure(c *cli.Context, cfg load.Config, server, score string, format report.Format, first *result.File) error {
 	if err := checkSize(cfg, result.CaptureRoom(dataDir(cfg.Dir))); err != nil {
 		return usageError{err}
 	}
@@ -104,6 +105,9 @@ func measure(c *cli.Context, cfg load.Config, server, score string, format repor
 	f.Finished = time.Now().UTC()
 	f.Cells, f.Searches, f.Env.Server, f.Interrupted = out.Cells, out.Searches, out.Server, out.Interrupted
 	f.Warnings = f.FindWarnings()
+	if first != nil {
+		f.Warnings = append(f.Warnings, notRestored(first, f)...)
+	}
 	return deliver(c, show, f, path, format, err)
 }
 

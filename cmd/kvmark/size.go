@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"math"
 
 	"kvmark/client/load"
 	"kvmark/client/result"
@@ -31,9 +30,12 @@ func checkSize(cfg load.Config, room result.Room) error {
 	return nil
 }
 
+// fileIndexEntry is what mode file keeps of a key beside its bytes: a string header and a number in a map, and the value's location.
+const fileIndexEntry = 16 + 4 + 16
+
 // footprint is what all keys take at least in a mode, in bytes: of memory, and of disk with the log.
 func footprint(cfg load.Config, mode string, keys float64) (memory, disk float64) {
-	key := math.Log10(max(10, float64(cfg.Workload.Workers))) + math.Log10(max(10, float64(cfg.Workload.Keys)))
+	key := cfg.Workload.MeanKeyBytes()
 	value := cfg.Workload.MeanValueBytes()
 	packed := value * (1 - cfg.Workload.Compressibility)
 	if cfg.Workload.ValueSize.Classic() {
@@ -49,7 +51,7 @@ func footprint(cfg load.Config, mode string, keys float64) (memory, disk float64
 		}
 		return keys * packed, log
 	case "file":
-		return keys * key, log + keys*value
+		return keys * (key + fileIndexEntry), log + keys*value
 	case "lsm":
 		return 0, log + keys*packed
 	}

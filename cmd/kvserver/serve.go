@@ -51,7 +51,7 @@ func serveCommand(stdout, stderr io.Writer) *cli.Command {
 			&cli.StringFlag{Name: "wal-sync", Value: wal.Interval.String(), Usage: "when a write counts as done: buffered (in memory), os (written), interval (written, synced every --sync-every), always (synced)"},
 			&cli.DurationFlag{Name: "sync-every", Value: time.Second, Usage: "interval: time between syncs"},
 			sizeFlag("segment-bytes", 256<<20, "size of one file of the log, at least 4KiB"),
-			sizeFlag("checkpoint-bytes", 256<<20, "size of the log at which a checkpoint is made, once it is also twice the data; 0 = off"),
+			sizeFlag("checkpoint-bytes", kvserver.DefaultCheckpointBytes, "size of the log at which a checkpoint is made, once it is also twice the data; 0 = off"),
 			sizeFlag("min-free", 16<<20, "refuse writes while the disk has less free space; 0 = until a write fails, which is final"),
 			&cli.StringFlag{Name: "codec", Value: "deflate", Usage: "serialize: compression of a bucket: deflate, zlib, zip, zstd, s2 or none"},
 			&cli.IntFlag{Name: "level", Usage: "serialize: level of the codec; 0 = its default"},
