@@ -414,7 +414,7 @@ func TestPassword(t *testing.T) {
 		{"big arguments only with it", []step{
 			{"*2\r\n$4\r\nAUTH\r\n$16385", "-ERR Protocol error: invalid bulk length: 16385 bytes, at most 16384 are taken\r\n"},
 		}},
-		{"many arguments only with it", []step{{"*11", "-ERR Protocol error: invalid multibulk length\r\n"}}},
+		{"many arguments only with it", []step{{"*11", "-ERR Protocol error: unauthenticated multibulk length\r\n"}}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			c := speak(t, srv)

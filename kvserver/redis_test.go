@@ -195,3 +195,26 @@ func TestMutedRepliesAreThoseOfRedis(t *testing.T) {
 		}
 	}
 }
+
+// A client that has not authenticated hears why it may not ask for much.
+func TestLimitsBeforeAuthenticationAreThoseOfRedis(t *testing.T) {
+	connect := startRedis(t)
+	theirs := connect()
+	theirs.want(ok, "CONFIG", "SET", "requirepass", "secret")
+	addr := listen(t, open(t, Options{Password: "secret"}))
+	for _, in := range []string{"*11\r\n", "*2147483647\r\n", "*2147483648\r\n", "*x\r\n", "*1\r\n$16385\r\n", "*1\r\n$536870913\r\n", "GET k\r\n", "NONSENSE\r\n", "MULTI\r\n", "EXEC\r\n", "GET\r\n", "CONFIG BOGUS\r\n"} {
+		var replies [2]string
+		for i, c := range []*client{connect(), dial(t, addr)} {
+			if _, err := c.nc.Write([]byte(in)); err != nil {
+				t.Fatal(err)
+			}
+			var err error
+			if replies[i], err = c.read(); err != nil {
+				t.Fatalf("%q: %v", in, err)
+			}
+		}
+		if replies[0] != replies[1] {
+			t.Errorf("%q\nredis  %q\nours   %q", in, replies[0], replies[1])
+		}
+	}
+}

@@ -134,7 +134,7 @@ func (s *session) setAuthed(ok bool) {
 	s.trusted.Store(ok)
 	limits := resp.Limits{MaxArgs: s.srv.opts.MaxArgs, MaxBulk: s.srv.opts.MaxValue, MaxCommand: maxCommandBytes}
 	if !ok {
-		limits.MaxArgs, limits.MaxBulk = 10, 16<<10
+		limits.MaxArgs, limits.MaxBulk, limits.Unauthenticated = 10, 16<<10, true
 	}
 	s.parser.SetLimits(limits)
 }

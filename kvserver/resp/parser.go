@@ -10,6 +10,7 @@ package resp
 import (
 	"bytes"
 	"fmt"
+	"math"
 	"unsafe"
 )
 
@@ -25,6 +26,8 @@ const redisMaxBulk = 512 << 20
 const (
 	errMultibulkLength = ProtocolError("invalid multibulk length")
 	errMultibulkLine   = ProtocolError("too big mbulk count string")
+	errUnauthMultibulk = ProtocolError("unauthenticated multibulk length")
+	errUnauthBulk      = ProtocolError("unauthenticated bulk length")
 	errBulkLength      = ProtocolError("invalid bulk length")
 	errBulkLine        = ProtocolError("too big bulk count string")
 	errBulkEnd         = ProtocolError("expected CRLF after bulk")
@@ -39,6 +42,9 @@ type Limits struct {
 	MaxBulk    int // bytes of one argument; default 64 MiB
 	MaxInline  int // bytes of an inline command or of a length line; default 64 KiB
 	MaxCommand int // bytes of one command on the wire; default 256 MiB
+
+	// Unauthenticated says that the limits are those of a client that has yet to say who it is, which the errors name.
+	Unauthenticated bool
 }
 
 func (l Limits) withDefaults() Limits {
@@ -125,6 +131,9 @@ func (p *Parser) Next(buf []byte) (args [][]byte, n int, err error) {
 		}
 		count, ok := parseInt(line[1:])
 		if !ok || count > int64(p.limits.MaxArgs) {
+			if ok && count <= math.MaxInt32 && p.limits.Unauthenticated {
+				return nil, 0, errUnauthMultibulk
+			}
 			return nil, 0, errMultibulkLength
 		}
 		if count <= 0 {
@@ -146,6 +155,9 @@ func (p *Parser) Next(buf []byte) (args [][]byte, n int, err error) {
 			length, ok := parseInt(line[1:])
 			if !ok || length < 0 || length > redisMaxBulk {
 				return nil, 0, errBulkLength
+			}
+			if length > int64(p.limits.MaxBulk) && p.limits.Unauthenticated {
+				return nil, 0, errUnauthBulk
 			}
 			if length > int64(p.limits.MaxBulk) {
 				return nil, 0, ProtocolError(fmt.Sprintf("invalid bulk length: %d bytes, at most %d are taken", length, p.limits.MaxBulk))
