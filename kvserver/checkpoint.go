@@ -224,8 +224,11 @@ func (srv *Server) restoreCheckpoint() (first uint64, err error) {
 
 // checkpointStats is what INFO says of checkpoints.
 type checkpointStats struct {
-	count, nanos, bytes atomic.Int64 // since the start; bytes of the last one
-	last                atomic.Int64 // Unix time of the last one
+	count, nanos, bytes atomic.Int64  // since the start; bytes of the last one
+	last                atomic.Int64  // Unix time of the last one
+	lastNanos           atomic.Int64  // that it took
+	began               atomic.Int64  // Unix nanoseconds at which the newest one began
+	records             atomic.Uint64 // of the log when it began
 	running             atomic.Bool
 	err                 atomic.Pointer[error] // of the last try; nil = it succeeded
 	wanted              chan struct{}         // BGSAVE
@@ -272,6 +275,7 @@ func (srv *Server) Checkpoint() error {
 	defer srv.checkpoints.mu.Unlock()
 	srv.checkpoints.running.Store(true)
 	defer srv.checkpoints.running.Store(false)
+	srv.checkpoints.began.Store(time.Now().UnixNano())
 	err := srv.checkpoint()
 	if err == nil {
 		srv.checkpoints.err.Store(nil)
@@ -297,6 +301,7 @@ func (srv *Server) checkpoint() (err error) {
 	if err != nil {
 		return err
 	}
+	records := srv.db.log.Stats().Records
 	srv.db.settle()
 	path := fs.PathJoin(dir, checkpointFile(segment))
 	committed, size, err := srv.writeCheckpoint(path + tmpSuffix)
@@ -328,6 +333,8 @@ func (srv *Server) checkpoint() (err error) {
 	}
 	srv.checkpoints.count.Add(1)
 	srv.checkpoints.nanos.Add(int64(time.Since(start)))
+	srv.checkpoints.lastNanos.Store(int64(time.Since(start)))
+	srv.checkpoints.records.Store(records)
 	srv.checkpoints.bytes.Store(size)
 	srv.checkpoints.last.Store(time.Now().Unix())
 	return nil

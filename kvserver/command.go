@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"iter"
 	"strings"
+	"time"
 )
 
 // flags say what a command does, for those who decide whether it may run.
@@ -170,10 +171,6 @@ func newCommands() *commands {
 		{name: "slowlog", arity: -2, group: "server", summary: "A container for slow log commands.", parts: slowlogParts(), help: slowlogHelp()},
 		{name: "latency", arity: -2, group: "server", summary: "A container for latency diagnostics commands.", parts: latencyParts(), help: latencyHelp()},
 
-		// The first lines of an HTTP request: a web page that makes a browser talk to this port gets no further.
-		{name: "post", arity: -1, flags: noAuth, run: httpCommand},
-		{name: "host:", arity: -1, flags: noAuth, run: httpCommand},
-
 		// There are no scripts, and a client that tries hears so.
 		{name: "eval", arity: -1, run: scriptCommand},
 		{name: "evalsha", arity: -1, run: scriptCommand},
@@ -251,7 +248,7 @@ func (s *session) unknown(args [][]byte) {
 		s.tx.failed = true
 	}
 	s.fail(fmt.Sprintf("ERR unknown command '%s', with args beginning with: %s", name, b.String()))
-	s.errors.add(1)
+	s.countError(s.start)
 }
 
 // unknownPart replies to a container's unknown part.
@@ -281,5 +278,20 @@ func scriptCommand(s *session, args [][]byte) {
 	s.fail("ERR " + strings.ToUpper(string(args[0])) + " is not supported: this server runs no scripts and no functions; MULTI, EXEC and WATCH are here")
 }
 
-// httpCommand ends a connection that speaks HTTP.
-func httpCommand(s *session, _ [][]byte) { s.closeAfterReply() }
+// speaksHTTP ends a connection whose client sends what is a line of an HTTP request: a web page that makes a browser talk to
+// this port gets no further. It reports whether it is one. As in Redis there is no reply, and a note once a minute.
+func (s *session) speaksHTTP(name []byte) bool {
+	if !is(name, "post") && !is(name, "host:") {
+		return false
+	}
+	s.closeAfterReply()
+	now, last := s.srv.ticks.Load()+1, s.srv.lastHTTP.Load()
+	if (last == 0 || now-last > int64(time.Minute/tick)) && s.srv.lastHTTP.CompareAndSwap(last, now) {
+		from := "a client"
+		if s.conn != nil {
+			from = s.conn.remote.String()
+		}
+		s.srv.opts.Logf("kvserver: %s sent a line of an HTTP request, perhaps for a web page that attacks this port; the connection is closed", from)
+	}
+	return true
+}

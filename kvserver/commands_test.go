@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"os"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -204,7 +205,7 @@ func TestCommands(t *testing.T) {
 			{"SCAN 0 TYPE list COUNT 1000", "*2\r\n$1\r\n0\r\n*0\r\n"},
 			{"SCAN 0 TYPE string MATCH k* COUNT 1000", "*2\r\n$1\r\n0\r\n*1\r\n$3\r\nkey\r\n"},
 			{"SCAN x", "-ERR invalid cursor\r\n"},
-			{"SCAN 4194303", "-ERR invalid cursor\r\n"},
+			{"SCAN 9007199254740992", "-ERR invalid cursor\r\n"}, // 2^53
 			{"SCAN 18446744073709551615", "-ERR invalid cursor\r\n"},
 			{"SCAN 0 COUNT 0", syntax},
 			{"SCAN 0 COUNT x", integer},
@@ -462,7 +463,7 @@ func TestInfoNamesEveryField(t *testing.T) {
 		srv.mu.Unlock()
 	}()
 	c.do("SET k v\r\nGET k\r\nGET none\r\nGET\r\nFOO")
-	info := c.do("INFO")
+	info := c.do("INFO everything")
 	for _, name := range strings.Fields(`redis_version kvmark_version run_id process_id tcp_port uptime_in_seconds mode codec level bucket_entries io
 		go_version goos goarch goamd64 goexperiment godebug default_godebug gogc gomemlimit gomaxprocs num_cpu build_settings pgo
 		connected_clients maxclients rejected_connections used_memory heap_live_bytes heap_goal_bytes
@@ -478,14 +479,29 @@ func TestInfoNamesEveryField(t *testing.T) {
 	}
 	for _, line := range []string{
 		"run_id:this-run", "wal_records:1", "wal_error:ok", "keyspace_hits:1", "keyspace_misses:1", "errors:2", "total_commands_processed:3",
-		"cmdstat_set:calls=1,failed_calls=0,rejected_calls=0", "cmdstat_get:calls=2,failed_calls=0,rejected_calls=1", "db0:keys=1,expires=0,avg_ttl=0", "keys:1",
+		"errorstat_ERR:count=2", "role:master", "blocked_clients:0", "cluster_enabled:0", "db0:keys=1,expires=0,avg_ttl=0", "keys:1",
 		fmt.Sprintf("process_id:%d", os.Getpid()),
 	} {
 		if !strings.Contains(info, "\r\n"+line+"\r\n") {
 			t.Errorf("INFO lacks the line %s", line)
 		}
 	}
+	for _, want := range []string{"cmdstat_set:calls=1,usec=T,usec_per_call=T,rejected_calls=0,failed_calls=0", "cmdstat_get:calls=2,usec=T,usec_per_call=T,rejected_calls=1,failed_calls=0"} {
+		if got := untimed(info); !strings.Contains(got, "\r\n"+want+"\r\n") {
+			t.Errorf("INFO lacks the line %s", want)
+		}
+	}
+	if d := c.do("INFO"); strings.Contains(d, "# Commandstats") || d[:60] != c.do("INFO default")[:60] {
+		t.Errorf("INFO without arguments is not INFO default: %q", d)
+	}
 	c.want("CONFIG RESETSTAT", ok)
-	text := "# Commandstats\r\ncmdstat_config|resetstat:calls=1,failed_calls=0,rejected_calls=0\r\n"
-	c.want("INFO commandstats", fmt.Sprintf("$%d\r\n%s\r\n", len(text), text))
+	text := "# Commandstats\r\ncmdstat_config|resetstat:calls=1,usec=T,usec_per_call=T,rejected_calls=0,failed_calls=0\r\n\r\n# Errorstats\r\n"
+	if got := untimed(c.do("INFO commandstats errorstats")); !strings.HasSuffix(got, "\r\n"+text+"\r\n") {
+		t.Errorf("got %q, want %q", got, text)
+	}
+}
+
+// untimed leaves the times of commands out.
+func untimed(info string) string {
+	return regexp.MustCompile(`usec=\d+,usec_per_call=\d+\.\d\d`).ReplaceAllString(info, "usec=T,usec_per_call=T")
 }

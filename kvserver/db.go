@@ -31,8 +31,7 @@ type stripe struct {
 	timed atomic.Int64 // len(ttl), for readers that need not look further when it is 0
 	ttlMu sync.RWMutex
 	ttl   map[string]int64 // unix ms at which a key ends, for the keys that have an end; changed with mu and ttlMu held
-
-	_ [64 - 56]byte
+	due   *dueKeys         // finds those of ttl that have come to their end; guarded as ttl is; nil until one has an end
 }
 
 // db joins the log and the store. For every write, the order is:
@@ -68,6 +67,9 @@ type db struct {
 	now     func() int64            // unix ms
 	space   *space                  // nil = as much as one likes
 	ended   atomic.Uint64           // keys removed because they had come to their end
+
+	sweepNanos atomic.Int64  // that sweeps took
+	sweepsCut  atomic.Uint64 // sweeps that used up their time
 
 	observers *observers
 
@@ -282,31 +284,6 @@ func (d *db) apply(e entry.Entry) error {
 		return nil
 	}
 	return fmt.Errorf("unknown operation %d", e.Op)
-}
-
-// setEnd sets when a key ends; 0 = never. REQUIRES: mu held, except during replay.
-func (st *stripe) setEnd(key []byte, at int64) {
-	if at == 0 && st.timed.Load() == 0 {
-		return
-	}
-	st.ttlMu.Lock()
-	defer st.ttlMu.Unlock()
-	if at == 0 {
-		delete(st.ttl, string(key))
-	} else {
-		if st.ttl == nil {
-			st.ttl = map[string]int64{}
-		}
-		st.ttl[string(key)] = at
-	}
-	st.timed.Store(int64(len(st.ttl)))
-}
-
-func (st *stripe) clearEnds() {
-	st.ttlMu.Lock()
-	defer st.ttlMu.Unlock()
-	st.ttl = nil
-	st.timed.Store(0)
 }
 
 // fail makes err final and returns it as the later ones will see it. The keys of payload, and of whatever the log still

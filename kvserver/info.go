@@ -2,7 +2,10 @@ package kvserver
 
 import (
 	"fmt"
+	"maps"
 	"os"
+	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -10,42 +13,48 @@ import (
 
 	"kvmark/kvserver/stats"
 	"kvmark/storage"
+	"kvmark/wal"
 )
 
 // section is one part of INFO.
 type section struct {
-	name  string
-	write func(t *stats.Text)
+	name     string
+	write    func(t *stats.Text)
+	onDemand bool // only when it is asked for, or everything is
 }
 
 func (srv *Server) sections() []section {
 	process := func(name string) section {
-		return section{name, func(t *stats.Text) { srv.stats.Append(t, name) }}
+		return section{name: name, write: func(t *stats.Text) { srv.stats.Append(t, name) }}
 	}
 	sum := sync.OnceValue(srv.totals) // adding up every connection's counters takes a while
 	return []section{
-		{"Server", srv.infoServer},
+		{name: "Server", write: srv.infoServer},
 		process(stats.SectionGo),
-		{"Clients", srv.infoClients},
+		{name: "Clients", write: srv.infoClients},
 		process(stats.SectionMemory),
 		process(stats.SectionCPU),
 		process(stats.SectionGC),
-		{"Persistence", srv.infoPersistence},
-		{"Stats", func(t *stats.Text) { srv.infoStats(t, sum()) }},
-		{"Commandstats", func(t *stats.Text) { srv.infoCommands(t, sum()) }},
-		{"Storage", srv.infoStorage},
+		{name: "Persistence", write: srv.infoPersistence},
+		{name: "Stats", write: func(t *stats.Text) { srv.infoStats(t, sum()) }},
+		{name: "Replication", write: srv.infoReplication},
+		{name: "Modules", write: func(t *stats.Text) { t.Section("Modules") }},
+		{name: "Commandstats", write: func(t *stats.Text) { srv.infoCommands(t, sum()) }, onDemand: true},
+		{name: "Errorstats", write: srv.infoErrors},
+		{name: "Storage", write: srv.infoStorage},
 		process(stats.SectionIO),
-		{"Keyspace", srv.infoKeyspace},
+		{name: "Cluster", write: func(t *stats.Text) { t.Section("Cluster"); t.Int("cluster_enabled", 0) }},
+		{name: "Keyspace", write: srv.infoKeyspace},
 	}
 }
 
-// info returns the sections asked for, all of them for none.
+// info returns the sections asked for; for none, as for "default", all but those that come on demand only.
 func (srv *Server) info(wanted [][]byte) []byte {
 	var t stats.Text
 	for _, s := range srv.sections() {
-		ok := len(wanted) == 0
+		ok := len(wanted) == 0 && !s.onDemand
 		for _, w := range wanted {
-			ok = ok || is(w, strings.ToLower(s.name)) || is(w, "all") || is(w, "default") || is(w, "everything")
+			ok = ok || is(w, strings.ToLower(s.name)) || is(w, "all") || is(w, "everything") || is(w, "default") && !s.onDemand
 		}
 		if ok {
 			s.write(&t)
@@ -59,11 +68,17 @@ func (srv *Server) infoServer(t *stats.Text) {
 	t.Section("Server")
 	t.Str("redis_version", redisVersion)
 	t.Str("redis_mode", "standalone")
+	t.Str("os", runtime.GOOS+" "+runtime.GOARCH)
+	t.Int("arch_bits", strconv.IntSize)
 	t.Str("kvmark_version", o.Version)
 	t.Str("run_id", o.RunID)
 	t.Int("process_id", int64(os.Getpid()))
 	t.Int("tcp_port", int64(srv.port()))
-	t.Int("uptime_in_seconds", int64(time.Since(srv.started).Seconds()))
+	t.Int("server_time_usec", time.Now().UnixMicro())
+	up := time.Since(srv.started)
+	t.Int("uptime_in_seconds", int64(up.Seconds()))
+	t.Int("uptime_in_days", int64(up/(24*time.Hour)))
+	t.Str("config_file", "")
 	t.Str("mode", string(o.Mode))
 	codec, level, entries := "none", 0, 0 // what another mode than serialize does
 	if o.Mode == storage.Serialize {
@@ -80,6 +95,8 @@ func (srv *Server) infoClients(t *stats.Text) {
 	defer srv.mu.Unlock()
 	t.Section("Clients")
 	t.Int("connected_clients", int64(len(srv.conns)))
+	t.Int("cluster_connections", 0)
+	t.Int("blocked_clients", 0) // no command waits for another client
 	t.Int("maxclients", srv.settings.maxClients.Load())
 	t.Uint("rejected_connections", srv.rejected-srv.baseRejected)
 	t.Int("buffered_bytes", srv.buffered.Load())
@@ -91,6 +108,8 @@ func (srv *Server) infoPersistence(t *stats.Text) {
 	w := srv.db.log.Stats()
 	t.Section("Persistence")
 	t.Int("loading", 0)
+	t.Int("async_loading", 0)
+	srv.infoSaves(t, w)
 	t.Str("wal_policy", srv.opts.WALPolicy.String())
 	t.Uint("wal_records", w.Records)
 	t.Uint("wal_bytes", w.Bytes)
@@ -124,9 +143,42 @@ func (srv *Server) infoPersistence(t *stats.Text) {
 	t.Int("checkpoint_last_unix", srv.checkpoints.last.Load())
 	status = "ok"
 	if err := srv.checkpoints.err.Load(); err != nil {
-		status = strings.ReplaceAll((*err).Error(), "\n", " ")
+		status = (*err).Error()
 	}
 	t.Str("checkpoint_error", status)
+}
+
+// infoSaves gives the log and the checkpoints the names that Redis gives its append-only file and its snapshots.
+func (srv *Server) infoSaves(t *stats.Text, w wal.Stats) {
+	c := &srv.checkpoints
+	okay := func(err bool) string {
+		if err {
+			return "err"
+		}
+		return "ok"
+	}
+	lastTook, since := int64(-1), int64(-1)
+	if c.count.Load() > 0 {
+		lastTook = int64(time.Duration(c.lastNanos.Load()).Seconds())
+	}
+	if began := c.began.Load(); began > 0 && c.running.Load() {
+		since = int64(time.Since(time.Unix(0, began)).Seconds())
+	}
+	t.Uint("rdb_changes_since_last_save", w.Records-c.records.Load())
+	t.Str("rdb_bgsave_in_progress", zeroOne(c.running.Load()))
+	t.Int("rdb_last_save_time", c.last.Load())
+	t.Str("rdb_last_bgsave_status", okay(c.err.Load() != nil))
+	t.Int("rdb_last_bgsave_time_sec", lastTook)
+	t.Int("rdb_current_bgsave_time_sec", since)
+	t.Int("rdb_saves", c.count.Load())
+	t.Int("aof_enabled", 1)
+	t.Int("aof_rewrite_in_progress", 0)
+	t.Int("aof_rewrite_scheduled", 0)
+	t.Int("aof_last_rewrite_time_sec", -1)
+	t.Int("aof_current_rewrite_time_sec", -1)
+	t.Str("aof_last_bgrewrite_status", "ok")
+	t.Str("aof_last_write_status", okay(w.Err != nil || srv.db.failed.Load() != nil))
+	t.Int("aof_current_size", w.DiskBytes)
 }
 
 func zeroOne(b bool) string {
@@ -163,6 +215,7 @@ func (srv *Server) resetStats() {
 	srv.baseAccepted, srv.baseRejected, srv.baseExpired = srv.accepted, srv.rejected, srv.db.ended.Load()
 	srv.baseCutOff = srv.pubsub.cutOff.Load()
 	srv.mu.Unlock()
+	srv.errorCounts.reset()
 	srv.stats.Reset()
 }
 
@@ -183,22 +236,61 @@ func (srv *Server) infoStats(t *stats.Text, sum totals) {
 	t.Uint("total_net_output_bytes", sum.output)
 	t.Uint("rejected_connections", rejected)
 	t.Uint("expired_keys", expired)
+	t.Uint("expired_time_cap_reached_count", srv.db.sweepsCut.Load())
+	t.Int("expire_cycle_cpu_milliseconds", time.Duration(srv.db.sweepNanos.Load()).Milliseconds())
 	t.Int("evicted_keys", 0)
 	t.Uint("keyspace_hits", sum.hits)
 	t.Uint("keyspace_misses", sum.misses)
 	t.Int("pubsub_channels", int64(channels))
 	t.Int("pubsub_patterns", int64(patterns))
+	t.Int("pubsubshard_channels", 0)
+	t.Int("sync_full", 0)
+	t.Int("sync_partial_ok", 0)
+	t.Int("sync_partial_err", 0)
+	t.Int("latest_fork_usec", 0)
+	t.Int("total_forks", 0)
 	t.Uint("client_output_buffer_limit_disconnections", cutOff)
 	t.Uint("notes_dropped", srv.opts.NotesDropped())
 	t.Uint("errors", sum.errors)
 	t.Uint("total_error_replies", sum.errors)
 }
 
+// infoReplication says what a server without replicas is.
+func (srv *Server) infoReplication(t *stats.Text) {
+	t.Section("Replication")
+	t.Str("role", "master")
+	t.Int("connected_slaves", 0)
+	t.Str("master_failover_state", "no-failover")
+	t.Str("master_replid", strings.Repeat("0", 40))
+	t.Str("master_replid2", strings.Repeat("0", 40))
+	t.Int("master_repl_offset", 0)
+	t.Int("second_repl_offset", -1)
+	t.Int("repl_backlog_active", 0)
+	t.Int("repl_backlog_size", 0)
+	t.Int("repl_backlog_first_byte_offset", 0)
+	t.Int("repl_backlog_histlen", 0)
+}
+
+// infoErrors counts error replies by their codes.
+func (srv *Server) infoErrors(t *stats.Text) {
+	e := &srv.errorCounts
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	t.Section("Errorstats")
+	for _, code := range slices.Sorted(maps.Keys(e.byCode)) {
+		t.Str("errorstat_"+code, fmt.Sprintf("count=%d", e.byCode[code]))
+	}
+}
+
+// infoCommands counts commands, and the time that they took: from the end of the one before, or from the moment at which the
+// connection's bytes were looked at, to the end of the reply's making. What a reply waits for then does not count.
 func (srv *Server) infoCommands(t *stats.Text, sum totals) {
 	t.Section("Commandstats")
 	for i, c := range sum.commands {
 		if c != (commandTotals{}) {
-			t.Str("cmdstat_"+srv.commands.all[i].name, fmt.Sprintf("calls=%d,failed_calls=%d,rejected_calls=%d", c.calls, c.failed, c.rejected))
+			usec := float64(c.nanos) / 1000
+			t.Str("cmdstat_"+srv.commands.all[i].name, fmt.Sprintf("calls=%d,usec=%.0f,usec_per_call=%.2f,rejected_calls=%d,failed_calls=%d",
+				c.calls, usec, usec/float64(max(1, c.calls)), c.rejected, c.failed))
 		}
 	}
 }
@@ -225,12 +317,9 @@ func (srv *Server) infoStorage(t *stats.Text) {
 }
 
 func (srv *Server) infoKeyspace(t *stats.Text) {
-	ends := int64(0)
-	for i := range srv.db.stripes {
-		ends += srv.db.stripes[i].timed.Load()
-	}
+	ends, left := srv.db.timed()
 	t.Section("Keyspace")
 	if n := srv.db.store.Count(); n > 0 {
-		t.Str("db0", fmt.Sprintf("keys=%d,expires=%d,avg_ttl=0", n, ends))
+		t.Str("db0", fmt.Sprintf("keys=%d,expires=%d,avg_ttl=%d", n, ends, left))
 	}
 }

@@ -2,7 +2,6 @@ package kvserver
 
 import (
 	"math"
-	"time"
 
 	"kvmark/kvserver/resp"
 	"kvmark/wal/entry"
@@ -271,52 +270,4 @@ func flushCommand(s *session, args [][]byte) {
 	if s.write() {
 		s.ok()
 	}
-}
-
-// sweepBudget is how long one round of the removal of ended keys may take; sampled, how many keys of a stripe it looks at
-// before it goes on to the next one.
-const (
-	sweepBudget = 2 * time.Millisecond
-	sampled     = 16
-)
-
-// sweep removes keys that have come to their end, beginning at stripe from, until it has been everywhere or the budget is
-// used up. It returns where to go on.
-func (d *db) sweep(from int) (next int) {
-	start := time.Now()
-	var payload []byte
-	l := &locks{d: d}
-	for i := range stripeCount {
-		next = (from + i) % stripeCount
-		st := &d.stripes[next]
-		if st.timed.Load() == 0 {
-			continue
-		}
-		if d.failed.Load() != nil || time.Since(start) > sweepBudget {
-			return next
-		}
-		payload = payload[:0]
-		l.addStripe(next)
-		l.lock()
-		seen, ended, now := 0, uint64(0), d.now()
-		for key, at := range st.ttl { // in an order that is random enough
-			if seen++; seen > sampled {
-				break
-			}
-			if at <= now {
-				payload = entry.Append(payload, entry.Entry{Op: entry.Delete, Key: []byte(key)})
-				ended++
-			}
-		}
-		if len(payload) > 0 {
-			// Nobody waits for this: an end that a crash takes back comes again.
-			if _, err := d.write(l, payload, false); err != nil {
-				l.unlock()
-				return next // the log has failed for good, or there is no room for the time being
-			}
-			d.ended.Add(ended)
-		}
-		l.unlock()
-	}
-	return from
 }

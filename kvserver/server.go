@@ -36,6 +36,8 @@ type Server struct {
 	buffered     atomic.Int64  // bytes that count in the budget of MaxBuffered
 	overBudget   atomic.Uint64 // commands and replies for which it had no room
 	authFailures atomic.Uint64
+	errorCounts  errorCounts
+	lastHTTP     atomic.Int64 // tick, plus one, of the last note on a client that speaks HTTP
 	lastCutOff   atomic.Int64 // tick, plus one, of the last search for clients to cut off
 	mostBuffered int64        // since memory was given back; tend's
 	givingBack   atomic.Bool

@@ -152,9 +152,10 @@ func (s *session) run(in []byte) (n int, more bool) {
 		}
 		args, k, err := s.parser.Next(in[n:])
 		if err != nil {
+			start := len(s.out)
 			s.out = resp.AppendError(s.out, "ERR "+err.Error())
 			s.closing, s.broken = true, true
-			s.errors.add(1)
+			s.countError(start)
 			break
 		}
 		if k == 0 {
@@ -199,9 +200,10 @@ func (s *session) keep(pending int, first bool) {
 		s.pending.Store(0) // nobody will look at them
 	}
 	if !s.holdAll() {
+		start := len(s.out)
 		s.out = resp.AppendError(s.out, errBudget)
 		s.closing, s.broken = true, true
-		s.errors.add(1)
+		s.countError(start)
 	}
 }
 
@@ -236,7 +238,9 @@ func (s *session) execute(args [][]byte) {
 func (s *session) find(args [][]byte) *command {
 	c := s.srv.commands.lookup(args[0])
 	if c == nil {
-		s.unknown(args)
+		if !s.speaksHTTP(args[0]) {
+			s.unknown(args)
+		}
 		return nil
 	}
 	if c.parts == nil || len(args) == 1 {
@@ -277,14 +281,16 @@ func (s *session) call(c *command, args [][]byte) {
 		s.trackReads(c, args)
 	}
 	c.run(s, args)
-	if took := s.lap(); took >= s.srv.slowCommands.from.Load() {
+	took := s.lap()
+	if took >= s.srv.slowCommands.from.Load() {
 		s.noteSlow(c, args, took)
 	}
 	count := &s.counters.commands[c.index]
 	count.calls.add(1)
+	count.nanos.add(uint64(took))
 	if len(s.out) > s.start && s.out[s.start] == resp.Error {
 		count.failed.add(1)
-		s.errors.add(1)
+		s.countError(s.start)
 	}
 }
 
@@ -336,6 +342,7 @@ func (s *session) disavow(err error) {
 		out = resp.AppendError(out, "IOERR "+err.Error())
 		sent = w.end
 		s.errors.add(1)
+		s.srv.errorCounts.add([]byte("-IOERR "))
 	}
 	s.out = append(out, s.out[sent:]...)
 }

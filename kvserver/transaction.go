@@ -100,7 +100,7 @@ func (s *session) reject(c *command, text string) {
 	}
 	s.fail(text)
 	s.counters.commands[c.index].rejected.add(1)
-	s.errors.add(1)
+	s.countError(s.start)
 }
 
 func execCommand(s *session, _ [][]byte) {

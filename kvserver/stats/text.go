@@ -3,6 +3,7 @@ package stats
 import (
 	"strconv"
 	"strings"
+	"unicode"
 )
 
 // Text builds the text of INFO as Redis writes it: sections of name:value lines, one empty line between sections.
@@ -17,10 +18,10 @@ func (t *Text) Section(name string) {
 	t.b = append(append(append(t.b, "# "...), name...), '\r', '\n')
 }
 
-// Str writes a field. A line end within the value becomes a blank.
+// Str writes a field. Whatever a client could take for the end of a line within the value becomes a blank.
 func (t *Text) Str(name, value string) {
 	t.b = append(append(t.b, name...), ':')
-	t.b = append(t.b, oneLine.Replace(value)...)
+	t.b = append(t.b, strings.Map(oneLine, value)...)
 	t.b = append(t.b, '\r', '\n')
 }
 
@@ -41,4 +42,10 @@ func (t *Text) Micros(name string, seconds float64) {
 // Bytes returns the text so far.
 func (t *Text) Bytes() []byte { return t.b }
 
-var oneLine = strings.NewReplacer("\r", " ", "\n", " ")
+// oneLine replaces control characters, and the line ends of Unicode, by blanks.
+func oneLine(r rune) rune {
+	if unicode.IsControl(r) || r == '\u2028' || r == '\u2029' {
+		return ' '
+	}
+	return r
+}

@@ -37,7 +37,7 @@ func dialRedis(ctx context.Context, addr string) (conn, error) {
 
 // Info returns the numbers of INFO.
 func (c redisConn) Info() (map[string]float64, error) {
-	r, err := c.Do("INFO")
+	r, err := c.Do("INFO", "all") // Redis leaves the counts of commands out otherwise
 	if err != nil {
 		return nil, err
 	}
