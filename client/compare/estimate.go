@@ -108,6 +108,9 @@ func Unpaired(base, other Sample) Estimate {
 	return e
 }
 
+// TooFew stands in the note of an estimate that has no interval for want of rounds.
+const TooFew = "is too few"
+
 // fromLogs takes the ratio from the median of logs, and its interval from the c-th of them from either end.
 func (e *Estimate) fromLogs(logs []float64, c int, attained float64) {
 	slices.Sort(logs)
@@ -119,7 +122,7 @@ func (e *Estimate) fromLogs(logs []float64, c int, attained float64) {
 	}
 	e.Ratio = Defined(math.Exp(middle))
 	if c == 0 {
-		e.Note = fmt.Sprintf("n = %s is too few for a %.0f %% interval", e.sizes(), 100*Level)
+		e.Note = fmt.Sprintf("n = %s %s for a %.0f %% interval", e.sizes(), TooFew, 100*Level)
 		return
 	}
 	low, high := logs[c-1], logs[n-c]

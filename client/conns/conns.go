@@ -56,6 +56,9 @@ const (
 	MaxClients     = 64
 )
 
+// maxMessage bounds a message.
+const maxMessage = 1 << 16
+
 // minInterval is the shortest pause that a system's timers keep.
 const minInterval = time.Millisecond
 
@@ -115,16 +118,16 @@ func (c Config) Validate() error {
 //	*2\r\n $4\r\nPING\r\n $<digits>\r\n <payload>\r\n
 func appendMessage(dst []byte, size int) ([]byte, error) {
 	const fixed = len("*2\r\n$4\r\nPING\r\n$\r\n\r\n")
+	if size > maxMessage {
+		return nil, fmt.Errorf("message size %d: want %d bytes at most", size, maxMessage)
+	}
 	for digits := 1; digits <= 6; digits++ {
 		if n := size - fixed - digits; n >= 0 && len(strconv.Itoa(n)) == digits {
 			return resp.AppendCommand(dst, "PING", strings.Repeat("x", n)), nil
 		}
 	}
-	switch least := fixed + 1; {
-	case size < least:
+	if least := fixed + 1; size < least {
 		return nil, fmt.Errorf("message size %d: want %d bytes or more: that is the shortest command with a payload", size, least)
-	case size > 1<<16:
-		return nil, fmt.Errorf("message size %d: want %d bytes at most", size, 1<<16)
 	}
 	return nil, fmt.Errorf("message size %d: there is no command of that length, but of %d and %d bytes", size, size-1, size+1)
 }

@@ -112,6 +112,13 @@ func (f Factor) check() error {
 		return fmt.Errorf("vary %s: unknown; known are go, GOEXPERIMENT, GOAMD64, layout, pgo, server, GOGC, GOMEMLIMIT, GOMAXPROCS, GODEBUG, "+
 			"workers, pipeline, keys, value-size, compressibility, distribution, mix, rate, and the flags of kvserver", f.Name)
 	}
+	if kindOf(f.Name) == serverArg {
+		for _, known := range []string{"go", "GOEXPERIMENT", "GOAMD64", "GOGC", "GOMEMLIMIT", "GOMAXPROCS", "GODEBUG"} {
+			if strings.EqualFold(f.Name, known) {
+				return fmt.Errorf("vary %s: kvserver has no such flag: did you mean %s?", f.Name, known)
+			}
+		}
+	}
 	for _, v := range f.Values {
 		if err := checkValue(f.Name, v); err != nil {
 			return fmt.Errorf("vary %s: %w", f.Name, err)

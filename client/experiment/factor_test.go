@@ -232,3 +232,16 @@ func TestTheSingleValueOfWhatIsVariedIsNotTold(t *testing.T) {
 		t.Errorf("%+v", p)
 	}
 }
+
+func TestAFactorWrittenAsPeopleDoIsExplainedBeforeAnythingStarts(t *testing.T) {
+	for text, want := range map[string]string{
+		"gogc=100,200": "did you mean GOGC", "gomaxprocs=1,2": "did you mean GOMAXPROCS", "go=go1.26,go1.27.3": "go1.26.0",
+	} {
+		if _, err := ParseFactor(text); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want one with %q", text, err, want)
+		}
+	}
+	if _, err := ParseFactor("go=local,go1.27.3"); err != nil {
+		t.Error(err)
+	}
+}

@@ -7,7 +7,8 @@ import (
 	"math"
 	"slices"
 	"strings"
-	"unicode/utf8"
+
+	"github.com/mattn/go-runewidth"
 
 	"kvmark/client/compare"
 )
@@ -38,6 +39,9 @@ func (a *Analysis) WriteTable(out io.Writer) error {
 	return w.Flush()
 }
 
+// terminal knows how many columns characters take, whatever the locale.
+var terminal = &runewidth.Condition{}
+
 // writeAligned writes the first column to the left and the others to the right, so that digits stand below each other.
 func writeAligned(w io.Writer, s section) {
 	if len(s.rows) == 0 {
@@ -46,13 +50,13 @@ func writeAligned(w io.Writer, s section) {
 	widths := make([]int, len(s.columns))
 	for _, row := range append([][]string{s.columns}, s.rows...) {
 		for i, cell := range row {
-			widths[i] = max(widths[i], utf8.RuneCountInString(cell))
+			widths[i] = max(widths[i], terminal.StringWidth(cell))
 		}
 	}
 	for _, row := range append([][]string{s.columns}, s.rows...) {
 		var line strings.Builder
 		for i, cell := range row {
-			pad := strings.Repeat(" ", widths[i]-utf8.RuneCountInString(cell))
+			pad := strings.Repeat(" ", widths[i]-terminal.StringWidth(cell))
 			if i == 0 {
 				line.WriteString("  " + cell + pad)
 			} else {
@@ -137,7 +141,11 @@ func (a *Analysis) summarySection() section {
 		}
 	}
 	if a.Invalid > 0 {
-		s.lines = append(s.lines, fmt.Sprintf("%d measurements were INVALID and are not used", a.Invalid))
+		words := "1 measurement was INVALID and is not used"
+		if a.Invalid > 1 {
+			words = fmt.Sprintf("%d measurements were INVALID and are not used", a.Invalid)
+		}
+		s.lines = append(s.lines, words)
 	}
 	s.heading = "kvmark compare"
 	return s
@@ -242,12 +250,20 @@ func short(x float64) string { return strings.TrimSuffix(fmt.Sprintf("%.4g", x),
 // verdictSection says what was found, in sentences.
 func (a *Analysis) verdictSection() section {
 	s := section{heading: "verdicts"}
+	few, why := 0, "" // comparisons of which, with so few rounds, nothing can be said
 	for _, c := range a.Comparisons {
+		if c.Estimate.Note != "" && strings.Contains(c.Estimate.Note, compare.TooFew) {
+			few, why = few+1, c.Estimate.Note
+			continue
+		}
 		line := c.String()
 		if c.Verdict == compare.Inconclusive { // it names nobody
 			line = strings.Replace(line, ": ", fmt.Sprintf(": %s against %s: ", c.Other, c.Base), 1)
 		}
 		s.lines = append(s.lines, line)
+	}
+	if few > 0 {
+		s.lines = append(s.lines, fmt.Sprintf("%d of %d comparisons are inconclusive: %s, which takes %d rounds", few, len(a.Comparisons), why, compare.MinRounds(true, 1)))
 	}
 	for _, in := range a.Interactions {
 		s.lines = append(s.lines, in.String())

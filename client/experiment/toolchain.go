@@ -27,6 +27,12 @@ var (
 	release       = regexp.MustCompile(`^go1(\.[0-9]+)*((rc|beta)[0-9]+)?$`)
 )
 
+// localToolchain is the go command in PATH itself, whatever toolchain the module asks for.
+const localToolchain = "local"
+
+// withoutPatch is a name that releases had before Go 1.21; later it is that of a language version.
+var withoutPatch = regexp.MustCompile(`^go1\.(2[1-9]|[3-9][0-9])$`)
+
 // findToolchain resolves a value of the factor go: Default (the go command in PATH), a name as in GOTOOLCHAIN, a GOROOT, or the
 // path of a go command. The version that the command itself claims is checked against a name.
 func (b *builder) findToolchain(ctx context.Context, asked string) (*toolchain, error) {
@@ -34,6 +40,8 @@ func (b *builder) findToolchain(ctx context.Context, asked string) (*toolchain, 
 	named := false
 	switch {
 	case asked == Default:
+	case asked == localToolchain:
+		t.env = []string{"GOTOOLCHAIN=local"}
 	case strings.ContainsRune(asked, filepath.Separator):
 		path, err := filepath.Abs(asked)
 		if err != nil {
@@ -52,7 +60,7 @@ func (b *builder) findToolchain(ctx context.Context, asked string) (*toolchain, 
 		named = true
 		t.env = []string{"GOTOOLCHAIN=" + asked}
 	default:
-		return nil, fmt.Errorf("toolchain %q: want a name such as go1.27.3, a GOROOT, or the path of a go command (with a %c in it)", asked, filepath.Separator)
+		return nil, fmt.Errorf("toolchain %q: want a name such as go1.27.3, local, a GOROOT, or the path of a go command (with a %c in it)", asked, filepath.Separator)
 	}
 	out, err := b.run(ctx, t, nil, "env", "GOVERSION")
 	if err != nil {

@@ -23,6 +23,10 @@ func checkValue(name, v string) error {
 		return nil
 	}
 	switch name {
+	case "go", clientGo:
+		if withoutPatch.MatchString(v) {
+			return fmt.Errorf("%q: since Go 1.21 a release has three numbers: %s.0", v, v)
+		}
 	case "GOGC":
 		return checkGOGC(v)
 	case "GOMEMLIMIT":

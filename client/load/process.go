@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"regexp"
 	"runtime"
 	"slices"
 	"strconv"
@@ -264,19 +265,33 @@ func (f *firstLine) Write(b []byte) (int, error) {
 
 // tail keeps the last lines written to it.
 type tail struct {
-	mu  sync.Mutex
-	buf []byte
+	mu    sync.Mutex
+	buf   []byte
+	crash []byte // how the report of a crash begins, behind which the stacks of thousands of goroutines may follow
 }
 
 const (
-	tailBytes = 8 << 10
-	tailLines = 15
+	tailBytes  = 8 << 10
+	tailLines  = 15
+	crashBytes = 1 << 10
+	crashLines = 8
 )
+
+// crashBegins is how the runtime begins to report a crash.
+var crashBegins = regexp.MustCompile(`(?m)^(panic|fatal error|SIG[A-Z]+): `)
 
 func (t *tail) Write(b []byte) (int, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.buf = append(t.buf, b...)
+	if t.crash == nil {
+		if at := crashBegins.FindIndex(t.buf); at != nil {
+			t.crash = slices.Clone(t.buf[at[0]:])
+		}
+	} else if len(t.crash) < crashBytes {
+		t.crash = append(t.crash, b...)
+	}
+	t.crash = t.crash[:min(len(t.crash), crashBytes)]
 	if over := len(t.buf) - tailBytes; over > 0 {
 		t.buf = append(t.buf[:0], t.buf[over:]...)
 	}
@@ -287,5 +302,8 @@ func (t *tail) String() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	lines := strings.Split(strings.TrimSpace(string(t.buf)), "\n")
+	if crash := strings.Split(strings.TrimSpace(string(t.crash)), "\n"); len(t.crash) > 0 && len(lines) > tailLines {
+		return strings.Join(crash[:min(len(crash), crashLines)], "\n")
+	}
 	return strings.Join(lines[max(0, len(lines)-tailLines):], "\n")
 }

@@ -39,3 +39,13 @@ func TestServerArgsNameEveryFlagOnce(t *testing.T) {
 		})
 	}
 }
+
+func TestTheBeginningOfACrashIsNotLostAmongStacks(t *testing.T) {
+	var words tail
+	for _, line := range append([]string{"kvserver: replayed 0 records\n", "panic: no heap for you\n", "\n", "goroutine 1 [running]:\n"}, strings.Split(strings.Repeat("goroutine 7 [select]:\n", 5000), "")...) {
+		_, _ = words.Write([]byte(line))
+	}
+	if got := words.String(); !strings.HasPrefix(got, "panic: no heap for you\n\ngoroutine 1 [running]:") || strings.Count(got, "\n") > 10 {
+		t.Errorf("last words %q", got)
+	}
+}

@@ -90,6 +90,16 @@ func TestTheComparisonsOfAPageComeBeforeItsSamples(t *testing.T) {
 	}
 }
 
+func TestColumnsLineUpWhateverTheirCharacters(t *testing.T) {
+	rows := [][]string{{"", "QPS", "why"}, {"測定", "1", "e\u0301"}, {"ab", "22", "x"}}
+	var out bytes.Buffer
+	writeGrid(&out, rows)
+	want := "        QPS  why\n" + "  測定    1    e\u0301\n" + "  ab     22    x\n"
+	if out.String() != want {
+		t.Errorf("got\n%swant\n%s", out.String(), want)
+	}
+}
+
 func htmlOf(t *testing.T, f *result.File) string {
 	t.Helper()
 	var out bytes.Buffer

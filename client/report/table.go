@@ -6,7 +6,8 @@ import (
 	"io"
 	"strconv"
 	"strings"
-	"unicode/utf8"
+
+	"github.com/mattn/go-runewidth"
 
 	"kvmark/client/result"
 )
@@ -95,13 +96,19 @@ func writeTable(out io.Writer, f *result.File) error {
 	return w.Flush()
 }
 
+// columnsOf is how many columns of a terminal text takes: characters of East Asia two, those that combine with others none. It does
+// not depend on the locale, so that output depends on the result alone.
+func columnsOf(s string) int { return terminal.StringWidth(s) }
+
+var terminal = &runewidth.Condition{}
+
 // columnWidths is 0 for a column that is empty in every row but the heading: it is left out.
 func columnWidths(rows [][]string) []int {
 	widths := make([]int, len(rows[0]))
 	for i := range widths {
 		used := false
 		for j, row := range rows {
-			widths[i] = max(widths[i], utf8.RuneCountInString(row[i]))
+			widths[i] = max(widths[i], columnsOf(row[i]))
 			used = used || j > 0 && row[i] != ""
 		}
 		if !used {
@@ -117,7 +124,7 @@ func writeRow(w io.Writer, row []string, widths []int) {
 		if widths[i] == 0 {
 			continue
 		}
-		pad := strings.Repeat(" ", widths[i]-utf8.RuneCountInString(s))
+		pad := strings.Repeat(" ", widths[i]-columnsOf(s))
 		if i == 0 {
 			b.WriteString("  " + s + pad)
 		} else {

@@ -59,7 +59,7 @@ func compareCommand() *cli.Command {
 			&cli.DurationFlag{Name: "slices", Usage: "run the servers of a mode side by side, driven in turns of this `TIME`"},
 			&cli.BoolFlag{Name: "control", Value: true, Usage: "measure the base twice, and linked anew, for the noise floor"},
 			&cli.IntFlag{Name: "layouts", Value: 1, Usage: "link orders of each binary that rounds are spread over"},
-			&cli.Uint64Flag{Name: "seed", Usage: "seed of the order and of the data (default: random, recorded)"},
+			&cli.Uint64Flag{Name: "seed", Usage: "seed of the order and of the data", DefaultText: "random, recorded"},
 			&cli.StringFlag{Name: "metrics", Value: strings.Join(experiment.DefaultMetrics(), ","), Usage: "metrics to compare; each makes every proof harder"},
 			&cli.StringFlag{Name: "margin", Value: fmt.Sprintf("%g%%", 100*compare.DefaultMargin), Usage: "change too small to matter, `PERCENT`"},
 			&cli.StringFlag{Name: "within", Value: fmt.Sprintf("%g%%", 100*experiment.DefaultWithin), Usage: "loss of QPS that a cheaper GC setting may cost, `PERCENT`"},
@@ -76,7 +76,7 @@ func compareCommand() *cli.Command {
 			&cli.StringFlag{Name: "mix", Usage: "one phase of mixed operations, `SET:GET` such as 10:90, instead of two"},
 			&cli.StringFlag{Name: "wal-sync", Value: d.Load.WALSync, Usage: "when a Set is acknowledged: buffered, os, interval, always"},
 			&cli.StringFlag{Name: "codec", Value: d.Load.Codec, Usage: "of mode serialize: deflate, zlib, zip, zstd, s2, none"},
-			&cli.IntFlag{Name: "level", Usage: "of the codec (default: its own)"},
+			&cli.IntFlag{Name: "level", Usage: "of the codec", DefaultText: "its own"},
 			&cli.IntFlag{Name: "bucket-entries", Value: d.Load.BucketEntries, Usage: "of mode serialize: entries compressed together"},
 			&cli.StringFlag{Name: "out", Usage: "`DIR` for the journal, result.json, bench.txt and pictures (default: results/ and the time)"},
 			&cli.StringFlag{Name: "format", Value: string(report.Table), Usage: "table, json, csv, markdown or bench"},
@@ -340,6 +340,9 @@ func compareOptions(c *cli.Context) (o compareFlags, err error) {
 	}
 	if c.IsSet("seed") {
 		seed := c.Uint64("seed")
+		if err := checkSeed(seed); err != nil {
+			return o, err
+		}
 		o.Seed = &seed
 	}
 	o.Source, o.Server = c.String("source"), c.String("server")

@@ -8,13 +8,14 @@ import (
 	"sync"
 	"time"
 
+	"github.com/mattn/go-runewidth"
 	"golang.org/x/term"
 
 	"kvmark/client/load"
 )
 
-// display shows progress and notes: on a terminal as one line that is redrawn, within its width; elsewhere as a plain
-// line every five seconds.
+// display shows progress and notes: on a terminal as one line that is redrawn, within its width; elsewhere, and on a terminal
+// that knows no control codes (TERM=dumb), as a plain line every five seconds.
 type display struct {
 	w     io.Writer
 	width func() int // of the terminal; nil: none
@@ -24,11 +25,14 @@ type display struct {
 	last  time.Time // of the last plain line
 }
 
+// runes knows how many columns characters take; those of East Asia two.
+var runes = &runewidth.Condition{}
+
 const plainEvery = 5 * time.Second
 
 func newDisplay(w io.Writer) *display {
 	d := &display{w: w, last: time.Now()}
-	if f, ok := w.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
+	if f, ok := w.(*os.File); ok && term.IsTerminal(int(f.Fd())) && os.Getenv("TERM") != "dumb" {
 		d.width = func() int {
 			if width, _, err := term.GetSize(int(f.Fd())); err == nil && width > 0 {
 				return width
@@ -74,9 +78,7 @@ func (d *display) line(text string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.width != nil {
-		if width := d.width() - 1; len(text) > width { // ASCII; the last column makes some terminals wrap
-			text = text[:max(width, 0)]
-		}
+		text = runes.Truncate(text, max(d.width()-1, 0), "") // the last column makes some terminals wrap
 		fmt.Fprint(d.w, "\r\x1b[K"+text)
 		d.drawn = true
 		return

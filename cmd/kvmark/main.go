@@ -8,8 +8,12 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"runtime/debug"
+	"strings"
 
 	"github.com/urfave/cli/v2"
+
+	"kvmark/client/result"
 )
 
 // Exit codes; part of the command's contract.
@@ -21,6 +25,7 @@ const (
 )
 
 func main() {
+	debug.SetTraceback("crash") // a crash ends with SIGABRT, not with the exit code of a mistake on the command line
 	os.Exit(run(context.Background(), os.Args, os.Stdout, os.Stderr))
 }
 
@@ -40,13 +45,14 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		}
 		return usageError{err}
 	}
+	out := &output{w: stdout}
 	app := &cli.App{
 		Metadata:        map[string]any{commandLineKey: commandLine(args)},
 		Name:            "kvmark",
 		Usage:           "measure a key-value server: operations a second in each storage mode",
-		Writer:          stdout,
+		Version:         version(),
+		Writer:          out,
 		ErrWriter:       stderr,
-		HideVersion:     true,
 		HideHelpCommand: true,
 		OnUsageError:    usage,
 		ExitErrHandler:  func(*cli.Context, error) {}, // or it exits
@@ -64,7 +70,10 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		c.Action = checked(c)
 		tidy(c.Flags)
 	}
-	err := app.RunContext(ctx, flagsFirst(app, args))
+	err := app.RunContext(ctx, flagsFirst(app, helpFirst(app, args)))
+	if err == nil {
+		err = out.err // the library writes help without looking whether it can
+	}
 	var code exitError
 	switch {
 	case err == nil:
@@ -81,6 +90,44 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	}
 	fmt.Fprint(stderr, prefixed(err.Error()))
 	return exitFailed
+}
+
+// output is where data go, and remembers that they could not.
+type output struct {
+	w   io.Writer
+	err error
+}
+
+func (o *output) Write(b []byte) (int, error) {
+	n, err := o.w.Write(b)
+	if err != nil && o.err == nil {
+		o.err = fmt.Errorf("standard output: %w", err)
+	}
+	return n, err
+}
+
+// version is kvmark's own, with the commit and the toolchain that it was built with.
+func version() string {
+	p := result.CaptureProcess()
+	for s := range strings.SplitSeq(p.BuildSettings, ";") {
+		if commit, ok := strings.CutPrefix(s, "vcs.revision="); ok {
+			return p.Version + " " + commit + " " + p.Go
+		}
+	}
+	return p.Version + " " + p.Go
+}
+
+// helpFirst makes `kvmark help COMMAND`, as people type it, into `kvmark COMMAND --help`.
+func helpFirst(app *cli.App, args []string) []string {
+	switch {
+	case len(args) == 2 && args[1] == "help":
+		return []string{args[0], "--help"}
+	case len(args) == 3 && args[1] == "help" && app.Command(args[2]) != nil:
+		return []string{args[0], args[2], "--help"}
+	case len(args) == 3 && args[1] == "help":
+		return []string{args[0], args[2]} // which is unknown
+	}
+	return args
 }
 
 // flagsFirst moves the flags of a command before its arguments, where the flag package wants them; everything behind

@@ -195,6 +195,9 @@ func runConfig(c *cli.Context) (cfg load.Config, format report.Format, err error
 	cfg.Workload.Workers, cfg.Workload.Keys = c.Int("workers"), c.Int("keys")
 	cfg.Workload.Compressibility = c.Float64("compressibility")
 	cfg.Workload.Seed = c.Uint64("seed")
+	if err := checkSeed(cfg.Workload.Seed); err != nil {
+		return cfg, "", err
+	}
 	if !c.IsSet("seed") {
 		cfg.Workload.Seed = uint64(rand.Uint32()) // short enough to be typed again, and exact in any JSON reader
 	}

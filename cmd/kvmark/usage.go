@@ -55,6 +55,17 @@ func explained(err error, flags []cli.Flag) error {
 	return err
 }
 
+// maxSeed is the largest number up to which every reader of JSON, those of JavaScript and jq too, has all whole numbers.
+const maxSeed = 1 << 53
+
+// checkSeed refuses a seed that scripts would read from the result as another.
+func checkSeed(seed uint64) error {
+	if seed > maxSeed {
+		return fmt.Errorf("seed %d: want at most %d, or programs that read the result as JSON would see another number", seed, uint64(maxSeed))
+	}
+	return nil
+}
+
 // checked is the action of a command behind what all of them check first.
 func checked(c *cli.Command) cli.ActionFunc {
 	action := c.Action

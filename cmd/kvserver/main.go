@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"runtime/debug"
 	"slices"
 	"strings"
 
@@ -27,6 +28,7 @@ const (
 )
 
 func main() {
+	debug.SetTraceback("crash") // a crash ends with SIGABRT, not with the exit code of a mistake in the command line
 	stderr := newNotes(os.Stderr)
 	code := run(untilSignal(stderr), os.Args, os.Stdout, stderr)
 	stderr.close()
@@ -42,13 +44,14 @@ type exitError int
 func (e exitError) Error() string { return fmt.Sprintf("exit %d", int(e)) }
 
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	out := &output{w: stdout}
 	app := &cli.App{
 		Name:            "kvserver",
 		Usage:           "a key-value server with a write-ahead log, made to be measured",
 		UsageText:       "kvserver [serve] --mode memory|map|serialize|file|lsm --dir DIR [options]\nkvserver check DIR\nkvserver repair [--mode MODE] DIR\nkvserver dump DIR",
 		Version:         version(),
 		HideHelpCommand: true,
-		Writer:          stdout,
+		Writer:          out,
 		ErrWriter:       stderr,
 		Commands:        []*cli.Command{serveCommand(stdout, stderr), checkCommand(stdout), repairCommand(stdout), dumpCommand(stdout)},
 		ExitErrHandler:  func(*cli.Context, error) {}, // exit codes are made below
@@ -66,6 +69,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		c.Before = onceEach(c, args[2:])
 	}
 	err := app.RunContext(ctx, args)
+	if err == nil {
+		err = out.err // the library writes help without looking whether it can
+	}
 	code := exitFailed
 	var usage usageError
 	var exit exitError
@@ -82,6 +88,20 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	}
 	fmt.Fprintln(stderr, oneLine(err))
 	return code
+}
+
+// output is where data go, and remembers that they could not.
+type output struct {
+	w   io.Writer
+	err error
+}
+
+func (o *output) Write(b []byte) (int, error) {
+	n, err := o.w.Write(b)
+	if err != nil && o.err == nil {
+		o.err = fmt.Errorf("standard output: %w", err)
+	}
+	return n, err
 }
 
 // withCommand makes serve the command of an invocation that names none, and an unknown command an error of ours.
