@@ -16,6 +16,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"kvmark/kvserver/resp"
 	"kvmark/storage"
 	"kvmark/wal"
 )
@@ -235,4 +236,123 @@ func number(reply string) (int, bool) {
 		return -1, false
 	}
 	return v, true
+}
+
+// Clients change all keys of a group of their own in one transaction after the other, each by another way, while the server is
+// killed. After a restart each group must be as one of its transactions left it: the last acknowledged one, or one that was under
+// way; with Buffered an older one, too. Never between two.
+func TestKillingTheServerSplitsNoTransaction(t *testing.T) {
+	rounds := times(t, "KVMARK_CRASH", 1, 13)
+	var killed, committed, split atomic.Int64
+	t.Cleanup(func() {
+		t.Logf("%d kills; of %d acknowledged transactions %d are lost or split", killed.Load(), committed.Load(), split.Load())
+	})
+	for _, mode := range storage.Modes() {
+		for _, policy := range []wal.Policy{wal.Buffered, wal.OS, wal.Interval, wal.Always} {
+			t.Run(fmt.Sprintf("%s/%s", mode, policy), func(t *testing.T) {
+				t.Parallel()
+				dir := filepath.Join(t.TempDir(), "data")
+				var sent, acked [crowdWriters]int64
+				for round := range rounds {
+					cmd, addr := startToKill(t, dir, mode, policy, paths()[round%len(paths())])
+					transactionsUntilKilled(t, cmd, addr, 30+rand.IntN(100), &sent, &acked)
+					killed.Add(1)
+					srv, err := Open(Options{Dir: dir, Mode: mode, WALPolicy: policy, CheckpointBytes: -1})
+					if err != nil {
+						t.Fatalf("round %d: %v", round, err)
+					}
+					s := speak(t, srv)
+					for w := range crowdWriters {
+						committed.Add(acked[w])
+						found := groupOf(s, w)
+						last := found[0]
+						for _, v := range found {
+							if v != last {
+								t.Errorf("group %d is split: %v", w, found)
+								split.Add(1)
+								break
+							}
+						}
+						if last > sent[w] || policy != wal.Buffered && last < acked[w] {
+							t.Errorf("group %d is at %d; %d were sent, %d acknowledged", w, last, sent[w], acked[w])
+							split.Add(1)
+						}
+						sent[w], acked[w] = last, last
+					}
+					shutdown(t, srv)
+				}
+			})
+		}
+	}
+}
+
+// groupKeys is how many keys a transaction of the crash test changes: enough for a record of several kilobytes.
+const groupKeys = 24
+
+// groupOf returns the number that each key of a group holds.
+func groupOf(s *speaker, w int) (found [groupKeys]int64) {
+	for k := range found {
+		text := strings.Split(s.do(fmt.Sprintf("GET g%d-%d", w, k)), "\r\n")
+		if len(text) > 1 {
+			found[k], _ = strconv.ParseInt(strings.TrimLeft(text[1], "0"), 10, 64)
+		}
+	}
+	return found
+}
+
+// transactionsUntilKilled runs transactions, each of which brings its group from one number to the next, and kills the server when every
+// client has had so many of them acknowledged.
+func transactionsUntilKilled(t *testing.T, cmd *exec.Cmd, addr string, enough int, sent, acked *[crowdWriters]int64) {
+	var wg sync.WaitGroup
+	done := make(chan struct{}, crowdWriters)
+	for w := range crowdWriters {
+		conn := dial(t, addr)
+		wg.Go(func() {
+			for n := 0; ; n++ {
+				next := sent[w] + 1
+				sent[w] = next
+				in := resp.AppendCommand(nil, "MULTI")
+				for k := range groupKeys {
+					key, value := fmt.Sprintf("g%d-%d", w, k), fmt.Sprintf("%0128d", next)
+					switch k % 3 {
+					case 0:
+						in = resp.AppendCommand(in, "SET", key, value)
+					case 1:
+						in = resp.AppendCommand(in, "DEL", key)
+						in = resp.AppendCommand(in, "APPEND", key, value)
+					default:
+						in = resp.AppendCommand(in, "SET", key+"-new", value, "EX", "1000")
+						in = resp.AppendCommand(in, "RENAME", key+"-new", key)
+					}
+				}
+				in = resp.AppendCommand(in, "EXEC")
+				_, err := conn.nc.Write(in)
+				reply := ""
+				for err == nil && !strings.HasPrefix(reply, "*") {
+					if reply, err = conn.read(); err == nil && strings.HasPrefix(reply, "-") {
+						t.Errorf("client %d: %q", w, reply)
+					}
+				}
+				if err != nil {
+					if n < enough {
+						t.Errorf("client %d: %v", w, err)
+						done <- struct{}{}
+					}
+					return // killed
+				}
+				acked[w] = next
+				if n == enough {
+					done <- struct{}{}
+				}
+			}
+		})
+	}
+	for range crowdWriters {
+		<-done
+	}
+	if err := cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	wg.Wait()
+	_ = cmd.Wait()
 }
