@@ -36,6 +36,18 @@ func (c Comparison) String() string {
 	}
 }
 
+// Effect is the estimate with its interval, whatever the verdict: "+1.6 %, 95 % CI -1.1..+4.4 %". Empty: there is no estimate.
+func (c Comparison) Effect() string {
+	if !c.Ratio.OK {
+		return ""
+	}
+	s := signedPercent(c.Ratio.Float - 1)
+	if !c.Interval.OK {
+		return s + ", no interval"
+	}
+	return fmt.Sprintf("%s, %.0f %% CI %+.1f..%+.1f %%", s, 100*Level, 100*(c.Interval.Low-1), 100*(c.Interval.High-1))
+}
+
 // subject names the cell, and the metric unless it is the obvious one.
 func (c Comparison) subject() string {
 	s := c.Mode

@@ -23,6 +23,7 @@ type Analysis struct {
 	GC           []GCView
 	Invalid      int // operations of samples that failed a check, or came to nothing
 	Margin       float64
+	Within       float64
 }
 
 // Summary describes one operation of one cell.
@@ -104,7 +105,7 @@ func Analyze(o *Outcome, metrics []string, margin, within float64) (*Analysis, e
 	if within == 0 {
 		within = DefaultWithin
 	}
-	a := &Analysis{Outcome: o, Margin: margin}
+	a := &Analysis{Outcome: o, Margin: margin, Within: within}
 	for _, name := range metrics {
 		m, ok := lookupMetric(name)
 		if !ok {

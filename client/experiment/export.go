@@ -189,7 +189,10 @@ func nameRune(r rune) rune {
 
 // Result fills the result file's plan, cells and comparisons. Every operation of every sample is a cell, its round is its
 // repeat.
-func (a *Analysis) Result(f *result.File) {
+func (a *Analysis) Result(f *result.File) (err error) {
+	if f.Experiment, err = a.record(); err != nil {
+		return fmt.Errorf("experiment: %w", err)
+	}
 	f.Interrupted = a.Interrupted
 	f.Plan.Repeat, f.Plan.Seed, f.Plan.Server = a.Blocks, a.Plan.Seed, ""
 	f.Plan.Extra = map[string]string{"ended": a.Ended, "slice_seconds": short(a.Plan.Slice), "link_orders": strconv.Itoa(max(1, a.Plan.Layouts))}
@@ -214,15 +217,7 @@ func (a *Analysis) Result(f *result.File) {
 	for _, s := range a.Samples {
 		v := a.Plan.Variants[s.Variant]
 		order = append(order, strings.TrimPrefix(s.Mode+":"+v.Name, ":"))
-		config := map[string]string{}
-		for _, setting := range v.Settings {
-			if setting.Name != "mode" {
-				config[setting.Name] = setting.Value
-			}
-		}
-		if v.Control != "" {
-			config["control"] = v.Control
-		}
+		config := v.config()
 		if f.Env.Server.Go == "" {
 			f.Env.Server = s.Process
 		}
@@ -251,6 +246,7 @@ func (a *Analysis) Result(f *result.File) {
 		}
 		f.Comparisons = append(f.Comparisons, r)
 	}
+	return nil
 }
 
 // hideVaried takes out of a plan the single value of what has several.

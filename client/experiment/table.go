@@ -113,7 +113,7 @@ func (a *Analysis) sections() []section {
 	for _, v := range a.GC {
 		all = append(all, a.gcSection(v))
 	}
-	return append(all, a.trustSection(), a.shortSection())
+	return append(all, a.trustSection(), a.shortSection("in short: QPS", "qps", "%.0f"), a.shortSection("in short: server CPU us/op", "cpu_us_per_op", "%.2f"))
 }
 
 func (a *Analysis) summarySection() section {
@@ -257,8 +257,11 @@ func (a *Analysis) verdictSection() section {
 			continue
 		}
 		line := c.String()
-		if c.Verdict == compare.Inconclusive { // it names nobody
+		if c.Verdict == compare.Inconclusive { // it names no variants
 			line = strings.Replace(line, ": ", fmt.Sprintf(": %s against %s: ", c.Other, c.Base), 1)
+		}
+		if effect := c.Effect(); effect != "" && !strings.Contains(line, " CI ") {
+			line += " (" + effect + ")"
 		}
 		s.lines = append(s.lines, line)
 	}
@@ -267,6 +270,9 @@ func (a *Analysis) verdictSection() section {
 	}
 	for _, in := range a.Interactions {
 		s.lines = append(s.lines, in.String())
+	}
+	if len(a.Comparisons) > 0 {
+		s.lines = append(s.lines, "each change is the middle of those within rounds, where both sides met the same machine: it need not be the ratio of the medians in the tables")
 	}
 	return s
 }
@@ -311,10 +317,10 @@ func (a *Analysis) gcSection(v GCView) section {
 	return s
 }
 
-// shortSection is the table that the experiment is named after: a row for each mode and operation, QPS of each variant, and
-// beside it what is known about it against the one it is compared with.
-func (a *Analysis) shortSection() section {
-	s := section{heading: "in short: QPS", columns: []string{""}}
+// shortSection is the table that the experiment is named after: a row for each mode and operation, one number of each variant,
+// and beside it what is known about it against the one it is compared with.
+func (a *Analysis) shortSection(heading, metric, format string) section {
+	s := section{heading: heading, columns: []string{""}}
 	for _, v := range a.Plan.Variants {
 		if v.Control == "" {
 			s.columns = append(s.columns, v.Name)
@@ -329,7 +335,7 @@ func (a *Analysis) shortSection() section {
 				case v.NA != "":
 					row = append(row, "n/a")
 				default:
-					row = append(row, a.shortCell(i, mode, op, (m*len(a.Plan.Ops)+o)*len(a.Pairs)*len(a.Metrics)))
+					row = append(row, a.shortCell(i, mode, op, metric, format, (m*len(a.Plan.Ops)+o)*len(a.Pairs)*len(a.Metrics)))
 				}
 			}
 			s.rows = append(s.rows, row)
@@ -338,14 +344,14 @@ func (a *Analysis) shortSection() section {
 	return s
 }
 
-// shortCell is one variant's QPS. The comparisons of its mode and operation begin at first.
-func (a *Analysis) shortCell(variant int, mode, op string, first int) string {
+// shortCell is one variant's median. The comparisons of its mode and operation begin at first.
+func (a *Analysis) shortCell(variant int, mode, op, name, format string, first int) string {
 	i := slices.IndexFunc(a.Cells, func(c Summary) bool { return c.Variant == variant && c.Mode == mode && c.Op == op })
-	text := number(a.Cells[i].Metrics["qps"].Median, "%.0f", 1)
+	text := number(a.Cells[i].Metrics[name].Median, format, 1)
 	for p, pair := range a.Pairs {
 		for m, metric := range a.Metrics {
 			c := a.Comparisons[first+p*len(a.Metrics)+m]
-			if pair[1] != variant || pair[0] != a.Base || metric.Name != "qps" {
+			if pair[1] != variant || pair[0] != a.Base || metric.Name != name {
 				continue
 			}
 			switch c.Verdict {

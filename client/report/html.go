@@ -5,7 +5,6 @@ import (
 	_ "embed"
 	"fmt"
 	"html/template"
-	"io"
 	"slices"
 	"strings"
 
@@ -13,24 +12,6 @@ import (
 
 	"kvmark/client/result"
 )
-
-// WriteHTML writes results as one page that needs nothing else: no script, no font, no network.
-func WriteHTML(w io.Writer, files ...*result.File) error {
-	var pages []page
-	for _, f := range files {
-		switch {
-		case f.Command == "chat":
-			pages = append(pages, chatPage(f))
-		case f.Command == "conns":
-			pages = append(pages, connsPage(f))
-		case f.Command == "compare":
-			pages = append(pages, comparePage(f))
-		default:
-			pages = append(pages, newPage(f))
-		}
-	}
-	return document.Execute(w, pages)
-}
 
 // page is what a result becomes: what was found first, then how it was found.
 type page struct {
@@ -55,6 +36,7 @@ type htmlSection struct {
 	Columns          []string
 	Rows             []htmlRow
 	Facts            [][2]string
+	Lines            []string
 	Charts           []template.HTML
 }
 

@@ -10,8 +10,9 @@ import (
 	"kvmark/client/result"
 )
 
-// comparePage shows what was found, then the intervals behind it, then what the settings buy, and the samples at the end.
-func comparePage(f *result.File) page {
+// comparePage shows what was found, then the intervals behind it, then what the settings buy, and at the end the comparison's own
+// report. Without a study, as of an older result, that is what cells and verdicts show.
+func comparePage(f *result.File, study *Study) page {
 	p := startPage(f)
 	p.Ran = ran(f)
 	metrics := []string{}
@@ -32,8 +33,13 @@ func comparePage(f *result.File) page {
 	}
 	p.Findings = findingWords(f.Comparisons)
 	all := slices.DeleteFunc(groups(f), func(g group) bool { return g.cells[0].Config["control"] != "" })
+	study.inOrder(all)
 	p.LeadCharts = frontiers(all)
 	p.Bars = throughput(all)
+	if study != nil {
+		p.Ran, p.Sections = nil, study.sections()
+		return p
+	}
 	var modes []string
 	for _, g := range all {
 		if !slices.Contains(modes, g.mode) {

@@ -7,6 +7,7 @@
 package result
 
 import (
+	"encoding/json"
 	"math"
 	"time"
 )
@@ -16,19 +17,21 @@ const Schema = "kvmark/1"
 
 // File is one result file.
 type File struct {
-	Schema      string       `json:"schema"`
-	Command     string       `json:"command"`                // subcommand that measured: run, compare ...
-	Version     string       `json:"version"`                // of kvmark
-	CommandLine string       `json:"command_line,omitempty"` // without passwords
-	Started     time.Time    `json:"started"`
-	Finished    time.Time    `json:"finished"`
-	Interrupted bool         `json:"interrupted"`
-	Plan        Plan         `json:"plan"`
-	Env         Env          `json:"env"`
-	Warnings    []Warning    `json:"warnings,omitempty"`
-	Cells       []Cell       `json:"cells"`
-	Searches    []Search     `json:"searches,omitempty"`
-	Comparisons []Comparison `json:"comparisons"`
+	Schema      string    `json:"schema"`
+	Command     string    `json:"command"`                // subcommand that measured: run, compare ...
+	Version     string    `json:"version"`                // of kvmark
+	CommandLine string    `json:"command_line,omitempty"` // without passwords
+	Started     time.Time `json:"started"`
+	Finished    time.Time `json:"finished"`
+	Interrupted bool      `json:"interrupted"`
+	Plan        Plan      `json:"plan"`
+	Env         Env       `json:"env"`
+	Warnings    []Warning `json:"warnings,omitempty"`
+	Cells       []Cell    `json:"cells"`
+	Searches    []Search  `json:"searches,omitempty"`
+	// Experiment is what a comparison can be analysed again from; package experiment writes and reads it.
+	Experiment  json.RawMessage `json:"experiment,omitempty"`
+	Comparisons []Comparison    `json:"comparisons"`
 }
 
 // Valid reports whether the run was complete and every cell passed every check.

@@ -140,7 +140,9 @@ func compareAction(c *cli.Context) error {
 	if err != nil {
 		return errors.Join(runErr, err)
 	}
-	a.Result(f)
+	if err := a.Result(f); err != nil {
+		return errors.Join(runErr, err)
+	}
 	err = errors.Join(runErr, save(a, f, o.Out, show), writeComparison(c.App.Writer, a, f, o.format))
 	if err != nil {
 		return err

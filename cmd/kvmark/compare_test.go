@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"html/template"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -107,6 +108,46 @@ func TestCompareSavesAndPrintsWhatItFound(t *testing.T) {
 			if code != exitGood || !strings.Contains(stdout, want) || !strings.Contains(stderr, "going on with 6 samples") {
 				t.Errorf("%s: exit %d, no %q in\n%.500s\n%s", format, code, want, stdout, stderr)
 			}
+		}
+	})
+	t.Run("report prints the comparison's own report", func(t *testing.T) {
+		for _, format := range []string{"table", "csv", "markdown", "bench"} {
+			_, first, _ := kvmark(t, append(args, "--format", format)...)
+			code, again, stderr := kvmark(t, "report", out, "--format", format)
+			if code != exitGood || again != first {
+				t.Errorf("%s: exit %d, %s; compare printed\n%s\nreport prints\n%s", format, code, stderr, first, again)
+			}
+		}
+		for _, want := range []string{"95 % CI", "within rounds", "in short: server CPU us/op"} {
+			if !strings.Contains(stdout, want) && f.Comparisons[0].Ratio != nil && f.Comparisons[0].CILow != nil || !strings.Contains(stdout, "within rounds") {
+				t.Errorf("no %q in\n%s", want, stdout)
+			}
+		}
+		page := filepath.Join(t.TempDir(), "page.html")
+		if code, _, stderr := kvmark(t, "report", out, "--html", page); code != exitGood {
+			t.Fatalf("exit %d: %s", code, stderr)
+		}
+		b, err := os.ReadFile(page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		last := 0
+		for _, want := range []string{"memory/set", "GOGC=50 (A/A)", "verdicts", "what memory buys", "how far to trust this", "in short: QPS"} {
+			at := strings.Index(string(b)[last:], template.HTMLEscapeString(want))
+			if at < 0 {
+				t.Errorf("the page has no %q behind the one before it", want)
+			}
+			last += max(0, at)
+		}
+	})
+	t.Run("a result whose parts do not fit is refused", func(t *testing.T) {
+		broken, path := *f, filepath.Join(t.TempDir(), "result.json")
+		broken.Cells = broken.Cells[1:]
+		if err := broken.Write(path); err != nil {
+			t.Fatal(err)
+		}
+		if code, _, stderr := kvmark(t, "report", path); code != exitFailed || !strings.Contains(stderr, "11 cells for 6 samples of 2 operations") {
+			t.Errorf("exit %d: %s", code, stderr)
 		}
 	})
 	t.Run("another experiment is refused", func(t *testing.T) {

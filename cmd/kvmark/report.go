@@ -11,6 +11,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"kvmark/client/experiment"
 	"kvmark/client/report"
 	"kvmark/client/result"
 )
@@ -89,7 +90,7 @@ func reportCommand() *cli.Command {
 				return report.WriteDiff(c.App.Writer, files[0], files[1], [2]string{paths[0], paths[1]})
 			case c.IsSet("html"):
 				var b bytes.Buffer
-				if err := report.WriteHTML(&b, files...); err != nil {
+				if err := writePage(&b, files); err != nil {
 					return err
 				}
 				if err := os.WriteFile(c.String("html"), b.Bytes(), 0o666); err != nil {
@@ -98,11 +99,39 @@ func reportCommand() *cli.Command {
 				return nil
 			}
 			for _, f := range files {
-				if err := report.Write(c.App.Writer, f, format); err != nil {
+				if err := writeReport(c.App.Writer, f, format); err != nil {
 					return err
 				}
 			}
 			return nil
 		},
 	}
+}
+
+// writeReport prints a result; that of a comparison as the comparison itself was printed.
+func writeReport(w io.Writer, f *result.File, format report.Format) error {
+	a, err := experiment.FromResult(f)
+	switch {
+	case errors.Is(err, experiment.ErrNoRecord):
+		return report.Write(w, f, format)
+	case err != nil:
+		return err
+	}
+	return writeComparison(w, a, f, format)
+}
+
+// writePage writes results as one page.
+func writePage(w io.Writer, files []*result.File) error {
+	var entries []report.Entry
+	for _, f := range files {
+		e := report.Entry{File: f}
+		a, err := experiment.FromResult(f)
+		if err == nil {
+			e.Study = a.Study()
+		} else if !errors.Is(err, experiment.ErrNoRecord) {
+			return err
+		}
+		entries = append(entries, e)
+	}
+	return report.WritePage(w, entries...)
 }
