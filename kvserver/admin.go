@@ -59,7 +59,7 @@ func bgsaveCommand(s *session, args [][]byte) {
 		s.ioError(f.err)
 		return
 	}
-	if err := s.srv.space.full(); err != nil {
+	if err := s.srv.space.checkpoint(s.srv.checkpointSize()); err != nil {
 		s.ioError(err)
 		return
 	}

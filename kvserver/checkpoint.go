@@ -17,6 +17,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
+	"kvmark/storage"
 	"kvmark/wal"
 	"kvmark/wal/entry"
 )
@@ -261,11 +262,32 @@ func (srv *Server) checkpointWhenDue() {
 
 func (srv *Server) checkpointDue() bool {
 	size, asked := srv.db.log.Stats().DiskBytes, srv.settings.checkpointBytes.Load()
-	if asked == 0 || size < asked || srv.db.failed.Load() != nil {
+	needed := srv.space.short.Load() && size >= leastGain
+	if asked == 0 || size < asked && !needed || srv.db.failed.Load() != nil {
 		return false
 	}
 	st := srv.db.store.Stats()
 	return size >= 2*(st.KeyBytes+st.ValueBytes)
+}
+
+// leastGain is the size of a log that is worth a checkpoint for the space alone.
+const leastGain = 1 << 20
+
+// checkpointSize estimates how many bytes a checkpoint takes while the log is still there.
+func (srv *Server) checkpointSize() int64 {
+	const frame = 32 // of a key and its place or value
+	st := srv.db.store.Stats()
+	ends, _ := srv.db.timed()
+	size := frame * (st.Keys + ends)
+	switch srv.opts.Mode {
+	case storage.File: // the index
+		return size + st.KeyBytes
+	case storage.LSM: // what is not in tables yet, at most all that is in the log
+		return size + min(st.KeyBytes+st.ValueBytes, srv.db.log.Stats().DiskBytes)
+	case storage.Serialize:
+		return size + st.StoredBytes
+	}
+	return size + st.KeyBytes + st.ValueBytes
 }
 
 // Checkpoint makes a checkpoint beside the load and lets the older part of the log go. An error takes nothing away: the log
@@ -286,7 +308,7 @@ func (srv *Server) Checkpoint() error {
 }
 
 func (srv *Server) checkpoint() (err error) {
-	if err := srv.space.full(); err != nil {
+	if err := srv.space.checkpoint(srv.checkpointSize()); err != nil {
 		return fmt.Errorf("kvserver: a checkpoint needs room before it makes some: %w", err)
 	}
 	start := time.Now()
@@ -337,6 +359,7 @@ func (srv *Server) checkpoint() (err error) {
 	srv.checkpoints.records.Store(records)
 	srv.checkpoints.bytes.Store(size)
 	srv.checkpoints.last.Store(time.Now().Unix())
+	_ = srv.space.poll() // what has become free is there for writes at once
 	return nil
 }
 

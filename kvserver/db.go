@@ -227,7 +227,7 @@ func (d *db) write(l *locks, payload []byte, several bool) (wal.Pos, error) {
 	if f := d.failed.Load(); f != nil {
 		return 0, f.err
 	}
-	taken, err := d.space.take(len(payload))
+	taken, err := d.space.take(payload)
 	if err != nil {
 		return 0, err
 	}
@@ -291,7 +291,7 @@ func (d *db) apply(e entry.Entry) error {
 func (d *db) fail(err error, payload []byte) error {
 	d.failMu.Lock()
 	defer d.failMu.Unlock()
-	f := &failure{err: fmt.Errorf("%w; writes are refused until a restart", err), lost: map[string]struct{}{}}
+	f := &failure{err: fmt.Errorf("%w; writes are refused until a restart", d.named(err)), lost: map[string]struct{}{}}
 	if old := d.failed.Load(); old != nil {
 		f.err, f.lostAll = old.err, old.lostAll
 		for key := range old.lost {
@@ -312,6 +312,14 @@ func (d *db) fail(err error, payload []byte) error {
 		d.logf("kvserver: %v", f.err)
 	}
 	return f.err
+}
+
+// named is err with the limit that it met.
+func (d *db) named(err error) error {
+	if d.space == nil {
+		return err
+	}
+	return limitNamed(err, d.space.dir)
 }
 
 // commit waits until the log has everything up to pos. Its error is final.

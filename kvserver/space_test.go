@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
@@ -259,4 +260,138 @@ func TestAStartWithoutAReserveSaysWhatToFree(t *testing.T) {
 	}
 	disk.size.Add(less + reserveBytes)
 	speak(t, open(t, Options{FS: disk})).want("GET k", "$1\r\nv\r\n")
+}
+
+// What gives space back is possible when writes are not: deletes, FLUSHALL, and a checkpoint, which then comes by itself.
+func TestWhatFreesSpaceIsPossibleAtMinFree(t *testing.T) {
+	for _, mode := range storage.Modes() {
+		t.Run(string(mode), func(t *testing.T) {
+			disk := newSmallDisk(26 << 20)
+			srv := open(t, Options{FS: disk, Mode: mode, WALPolicy: wal.OS, MinFree: 4 << 20, SegmentBytes: 1 << 20, CheckpointBytes: 1 << 40})
+			c := speak(t, srv)
+			for i := 0; c.do(fmt.Sprintf("SET key:%d %s", i%10, strings.Repeat("v", 10_000))) == ok; i++ {
+				if i > 10_000 {
+					t.Fatal("writes are never refused")
+				}
+			}
+			c.want("DEL key:1 key:2", ":2\r\n")
+			c.want("GETDEL key:3", "$10000\r\n"+strings.Repeat("v", 10_000)+"\r\n")
+			if got := c.do("MULTI\r\nDEL key:4\r\nSET other " + strings.Repeat("v", 10_000) + "\r\nEXEC"); !strings.Contains(got, "IOERR") {
+				t.Errorf("a transaction that writes as well: %q", got)
+			}
+			if !srv.checkpointDue() {
+				t.Error("no checkpoint is due")
+			}
+			if got := c.do("BGSAVE"); strings.HasPrefix(got, "-IOERR") {
+				t.Errorf("BGSAVE: %q", got)
+			}
+			if err := srv.Checkpoint(); err != nil { // beside that of BGSAVE, or after it
+				t.Fatalf("checkpoint: %v", err)
+			}
+			c.want("SET key:1 v", ok)
+			c.want("GET key:2", "$-1\r\n")
+			for i := 0; c.do(fmt.Sprintf("SET key:%d %s", i%10, strings.Repeat("v", 10_000))) == ok; i++ {
+			}
+			c.want("FLUSHALL", ok)
+			if err := srv.Checkpoint(); err != nil {
+				t.Fatalf("checkpoint: %v", err)
+			}
+			c.want("SET key:1 v", ok)
+			if free := disk.lowestFree(); free < 1<<20-4<<10 && mode != storage.File { // which has 2 MiB in its buffers
+				t.Errorf("%d bytes were free after a write", free)
+			}
+		})
+	}
+}
+
+// parted is a file system on which a part of the data directory is another one.
+type parted struct {
+	vfs.FS
+	part string
+	free atomic.Int64 // of the part
+}
+
+func (p *parted) GetDiskUsage(path string) (vfs.DiskUsage, error) {
+	if path == p.part {
+		return vfs.DiskUsage{AvailBytes: uint64(p.free.Load()), TotalBytes: 10 << 20}, nil
+	}
+	return vfs.DiskUsage{AvailBytes: 1 << 40, TotalBytes: 1 << 41}, nil
+}
+
+func TestFreeSpaceIsThatOfEveryPartOfTheDirectory(t *testing.T) {
+	for mode, part := range map[storage.Mode]string{storage.Memory: "/data/wal", storage.File: "/data/values", storage.LSM: "/data/lsm"} {
+		t.Run(part, func(t *testing.T) {
+			fs := &parted{FS: vfs.NewMem(), part: part}
+			fs.free.Store(8 << 20)
+			srv := open(t, Options{FS: fs, Mode: mode, MinFree: 4 << 20, SegmentBytes: 1 << 20})
+			c := speak(t, srv)
+			c.want("SET k v", ok)
+			fs.free.Store(4<<20 - 1)
+			_ = srv.space.poll()
+			if got := c.do("SET k w"); !strings.HasPrefix(got, "-IOERR ") || !strings.Contains(got, "are free in "+part+",") {
+				t.Errorf("got %q", got)
+			}
+			c.want("GET k", "$1\r\nv\r\n")
+			fs.free.Store(8 << 20)
+			c.want("SET k w", ok)
+		})
+	}
+}
+
+// A limit on the size of files is named, refuses writes only, and is looked at again.
+func TestALimitOfFilesIsNamed(t *testing.T) {
+	srv := open(t, Options{SegmentBytes: 1 << 20})
+	c := speak(t, srv)
+	c.want("SET k v", ok)
+	most := srv.space.fileMost
+	srv.space.fileMost = func() int64 { return 500 << 10 }
+	_ = srv.space.poll()
+	if got := c.do("SET k w"); !strings.HasPrefix(got, "-IOERR ") || !strings.Contains(got, "at most 512000 bytes (ulimit -f)") {
+		t.Errorf("got %q", got)
+	}
+	c.want("GET k", "$1\r\nv\r\n")
+	srv.space.fileMost = most
+	c.want("SET k w", ok)
+}
+
+// quota is a file system on which the user may not write any more.
+type quota struct {
+	*smallDisk
+	over atomic.Bool
+}
+
+func (q *quota) Create(name string, category vfs.DiskWriteCategory) (vfs.File, error) {
+	f, err := q.smallDisk.Create(name, category)
+	return &fileUnderQuota{f, q}, err
+}
+
+type fileUnderQuota struct {
+	vfs.File
+	quota *quota
+}
+
+func (f *fileUnderQuota) Write(p []byte) (int, error) {
+	if f.quota.over.Load() && len(p) >= reserveBytes {
+		return 0, syscall.EDQUOT
+	}
+	return f.File.Write(p)
+}
+
+func TestAQuotaIsNamed(t *testing.T) {
+	fs := &quota{smallDisk: newSmallDisk(1 << 30)}
+	fs.over.Store(true)
+	srv := open(t, Options{FS: fs, MinFree: 1 << 20, SegmentBytes: 1 << 20})
+	c := speak(t, srv)
+	if got := c.do("SET k v"); !strings.HasPrefix(got, "-IOERR ") || !strings.Contains(got, "quota") || strings.Contains(got, "disk is full") {
+		t.Errorf("got %q", got)
+	}
+	c.want("GET k", "$-1\r\n")
+	fs.over.Store(false)
+	srv.space.mu.Lock()
+	srv.space.fillAt = time.Time{}
+	srv.space.mu.Unlock()
+	c.want("SET k v", ok)
+	if err := limitNamed(fmt.Errorf("write: %w", syscall.EFBIG), "/d"); !strings.Contains(err.Error(), "ulimit -f") || !errors.Is(err, syscall.EFBIG) {
+		t.Errorf("got %v", err)
+	}
 }

@@ -218,3 +218,26 @@ func TestNotesAreWrittenInOrderOrCounted(t *testing.T) {
 		t.Errorf("%d lines are written and %d dropped, of %d", written, n.Dropped(), lines)
 	}
 }
+
+// A process that may not write long files says so, and reads.
+func TestALimitOfFilesIsNamed(t *testing.T) {
+	for _, mode := range []string{"memory", "file", "lsm"} {
+		t.Run(mode, func(t *testing.T) {
+			dir := filepath.Join(t.TempDir(), "data")
+			srv := start(t, "--mode", mode, "--dir", dir, "--addr", "127.0.0.1:0")
+			do(t, srv.ready.Addr, 1, "SET k v")
+			srv.stop(t)
+			cmd, r, stderr := startProcess(t, "ulimit -f 500", "--mode", mode, "--dir", dir, "--addr", "127.0.0.1:0")
+			got := do(t, r.Addr, 3, "SET k w", "GET k")
+			if !strings.HasPrefix(got[0], "-IOERR ") || !strings.Contains(got[0], "ulimit -f") || got[2] != "v" {
+				t.Errorf("got %q", got)
+			}
+			if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
+				t.Fatal(err)
+			}
+			if err := cmd.Wait(); err != nil {
+				t.Errorf("%v, want exit 0; %s", err, stderr)
+			}
+		})
+	}
+}
