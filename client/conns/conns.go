@@ -4,7 +4,7 @@
 //
 //	start    for each point a fresh server, or the target
 //	connect  N connections at a bounded rate, each proved by a reply; replies are then turned off
-//	         -- the server's memory is read: what an idle connection costs --
+//	         -- the server's memory is read after one half and after the other: what idle connections cost --
 //	warm     a second or more of the same load, not counted
 //	window   messages sent and received, by the client's count and by the server's, at the same moments
 //	books    after the last message the server must have executed as many commands as were sent

@@ -126,7 +126,8 @@ func TestPointsAreMeasuredInTurn(t *testing.T) {
 			case tt.offered == 0 && offered != nil, tt.offered > 0 && (offered == nil || *offered != tt.offered):
 				t.Errorf("offered %v, want %v", offered, tt.offered)
 			}
-			if cell.OK == 0 || cell.Conns.Sent == nil || cell.Conns.RSSPerConnB == nil || *cell.Conns.RSSPerConnB != 5000 || cell.LatencyUS.P50 == nil {
+			// 20 connections cost less than a server moves by itself; what else the machine did is known.
+			if cell.OK == 0 || cell.Conns.Sent == nil || cell.Conns.RSSPerConnB != nil || cell.LatencyUS.P50 == nil {
 				t.Errorf("cell %+v, conns %+v", cell, cell.Conns)
 			}
 			if len(cell.Series) != 1 || cell.Series[0].OK != cell.OK {

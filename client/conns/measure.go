@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -135,37 +136,61 @@ func (m *measurement) run(ctx context.Context) error {
 		case <-ctx.Done():
 		}
 	}()
-	idle, err := m.host.Read(ctx)
-	if err != nil {
-		return err
-	}
 	if err := m.connect(ctx); err != nil {
 		return err
 	}
 	if err := m.host.Reset(ctx); err != nil {
 		return err
 	}
-	sleepUntil(ctx, time.Now().Add(settle))
 	first, err := m.host.Read(ctx)
 	if err != nil {
 		return err
 	}
-	m.cell.Conns.RSSPerConnB = growth(idle, first, m.connections)
-	total, err := m.send(ctx)
+	total, err := m.send(ctx, first)
 	if err != nil {
 		return err
 	}
 	return m.books(ctx, first, total)
 }
 
-// growth is the memory that each of so many connections added to the server.
-func growth(idle, connected load.Reading, connections int) *float64 {
-	a, errA := strconv.ParseFloat(idle.Info()["used_memory_rss"], 64)
-	b, errB := strconv.ParseFloat(connected.Info()["used_memory_rss"], 64)
-	if errors.Join(errA, errB) != nil {
-		return nil
+// memory is what the server has resident, read several times since it moves by itself.
+type memory struct{ median, spread float64 }
+
+// memoryReadings are so many, so far apart.
+const (
+	memoryReadings = 5
+	memoryEvery    = 40 * time.Millisecond
+)
+
+// leastNoise is what a server's memory may grow by beside its connections: a heap grows in steps, and pools fill.
+const leastNoise = 256 << 10
+
+// memory reads it; ok is false for a server that does not tell.
+func (m *measurement) memory(ctx context.Context) (mem memory, ok bool, err error) {
+	sleepUntil(ctx, time.Now().Add(settle))
+	var all []float64
+	for range memoryReadings {
+		r, err := m.host.Read(ctx)
+		if err != nil {
+			return mem, false, err
+		}
+		x, err := strconv.ParseFloat(r.Info()["used_memory_rss"], 64)
+		if err != nil {
+			return mem, false, nil
+		}
+		all = append(all, x)
+		sleepUntil(ctx, time.Now().Add(memoryEvery))
 	}
-	return result.Number((b - a) / float64(connections))
+	slices.Sort(all)
+	return memory{all[len(all)/2], all[len(all)-1] - all[0]}, true, nil
+}
+
+// growth is the memory that each of so many connections added to the server; nil where that is lost in the noise.
+func growth(before, after memory, connections int) *float64 {
+	if more := after.median - before.median; more >= 2*max(before.spread, after.spread, leastNoise) {
+		return result.Number(more / float64(connections))
+	}
+	return nil
 }
 
 // share is the i-th agent's part of n.
@@ -177,7 +202,8 @@ func (m *measurement) share(n, i int) int {
 	return part
 }
 
-// connect starts the agents and has them connect.
+// connect starts the agents and has them connect, one half of the connections after the other. What the server's memory grows by
+// between the two is that of connections alone: what the first of them make it allocate once is in both.
 func (m *measurement) connect(ctx context.Context) error {
 	for range m.Clients {
 		if m.Clients == 1 {
@@ -190,28 +216,59 @@ func (m *measurement) connect(ctx context.Context) error {
 		}
 		m.agents = append(m.agents, r)
 	}
+	half := m.connections / 2
+	var opened opening
+	opened.times = hdr.New(1, int64(maxConnect), 3)
+	if err := m.open(ctx, &opened, 0, half); err != nil {
+		return err
+	}
+	before, known, err := m.memory(ctx)
+	if err == nil {
+		err = m.open(ctx, &opened, half, m.connections)
+	}
+	if err != nil {
+		return err
+	}
+	m.cell.LatencyUS = load.Latency(opened.times)
+	m.cell.Conns.ConnectPerSec = result.Number(float64(m.connections) / opened.seconds)
+	m.check("connected", true, "%d of %d connections in %.3f s", opened.count, m.connections, opened.seconds)
+	after, _, err := m.memory(ctx)
+	if known {
+		m.cell.Conns.RSSPerConnB = growth(before, after, m.connections-half)
+	}
+	return err
+}
+
+// opening is what became of opening connections so far.
+type opening struct {
+	count   int
+	seconds float64
+	times   *hdr.Histogram
+}
+
+// open has the agents open the connections from one number to another.
+func (m *measurement) open(ctx context.Context, all *opening, from, to int) error {
 	target := m.host.Target()
 	begin := time.Now()
 	reports := make([]connected, len(m.agents))
-	firsts, first := make([]int, len(m.agents)), 0
+	firsts, first := make([]int, len(m.agents)), from
 	for i := range firsts {
 		firsts[i] = first
-		first += m.share(m.connections, i)
+		first += m.share(to-from, i)
 	}
 	if err := m.each(func(i int, a agent) (err error) {
 		reports[i], err = a.connect(ctx, connectOrder{
-			Addr: target.Addr, TLS: target.TLS, User: target.User, Password: target.Password, Connections: m.share(m.connections, i), First: firsts[i],
+			Addr: target.Addr, TLS: target.TLS, User: target.User, Password: target.Password, Connections: m.share(to-from, i), First: firsts[i],
 			Rate: m.ConnectRate / float64(m.Clients), TimeoutSeconds: m.Load.Patience.Seconds(),
 		})
 		return err
 	}); err != nil {
 		return err
 	}
-	seconds := time.Since(begin).Seconds()
-	times := hdr.New(1, int64(maxConnect), 3)
-	count, failure := 0, ""
+	all.seconds += time.Since(begin).Seconds()
+	failure := ""
 	for _, r := range reports {
-		count += r.Connections
+		all.count += r.Connections
 		if r.Failure != "" {
 			failure = "; " + r.Failure
 		}
@@ -220,15 +277,14 @@ func (m *measurement) connect(ctx context.Context) error {
 			if err != nil {
 				return fmt.Errorf("connect times of a client: %w", err)
 			}
-			times.Merge(h)
+			all.times.Merge(h)
 		}
 	}
-	m.cell.LatencyUS = load.Latency(times)
-	m.check("connected", count == m.connections, "%d of %d connections in %.3f s%s", count, m.connections, seconds, failure)
-	if count < m.connections {
-		return fmt.Errorf("%d of %d connections%s", count, m.connections, failure)
+	if all.count < to {
+		m.cell.LatencyUS = load.Latency(all.times)
+		m.check("connected", false, "%d of %d connections in %.3f s%s", all.count, m.connections, all.seconds, failure)
+		return fmt.Errorf("%d of %d connections%s", all.count, m.connections, failure)
 	}
-	m.cell.Conns.ConnectPerSec = result.Number(float64(count) / seconds)
 	return nil
 }
 
@@ -245,7 +301,7 @@ func (m *measurement) each(f func(i int, a agent) error) error {
 
 // send has the agents send, reads the server's count at the end of each window, and enters it and what the agents had sent
 // at the same two moments. It returns how many messages were sent in all.
-func (m *measurement) send(ctx context.Context) (total int64, err error) {
+func (m *measurement) send(ctx context.Context, first load.Reading) (total int64, err error) {
 	start := time.Now().Add(lead)
 	warm, windows := int(m.Warmup/window), int((m.Warmup+m.Duration)/window)
 	reports := make([]sent, len(m.agents))
@@ -271,7 +327,7 @@ func (m *measurement) send(ctx context.Context) (total int64, err error) {
 	if err := <-sending; err != nil {
 		return 0, err
 	}
-	sum := 0.0
+	var until [2]float64 // sent at both ends of the window
 	for _, r := range reports {
 		total += r.Total
 		if r.Failure != "" {
@@ -281,14 +337,27 @@ func (m *measurement) send(ctx context.Context) (total int64, err error) {
 		if len(r.UnixNano) != len(r.Messages) {
 			return 0, fmt.Errorf("a client reports %d moments and %d counts", len(r.UnixNano), len(r.Messages))
 		}
-		sum += r.until(after.At) - r.until(before.At)
+		until[0] += r.until(before.At)
+		until[1] += r.until(after.At)
 	}
+	// What the server had executed had been sent, whatever the two clocks say.
+	var waiting [2]float64
+	for i, r := range []load.Reading{before, after} {
+		executed, err := executedSince(first, r)
+		if err != nil {
+			return 0, err
+		}
+		until[i] = max(until[i], executed)
+		waiting[i] = until[i] - executed
+	}
+	sum := until[1] - until[0]
 	seconds := after.At.Sub(before.At).Seconds()
 	m.cell.Seconds, m.cell.OK = seconds, received
 	c := m.cell.Conns
 	c.Received = result.Number(float64(received) / seconds)
 	m.cell.QPS = c.Received
 	c.Sent = result.Number(sum / seconds)
+	c.WaitingBefore, c.WaitingAfter = result.Number(waiting[0]), result.Number(waiting[1])
 	c.ReceivedShare = result.Ratio(c.Received, c.Sent)
 	if c.Offered != nil {
 		c.ReceivedShare = result.Ratio(c.Received, c.Offered)
@@ -301,6 +370,16 @@ func (m *measurement) send(ctx context.Context) (total int64, err error) {
 	m.check("window", received > 0 && seconds > (1-windowSlack)*long && seconds < (1+windowSlack)*long,
 		"%d messages received and %.0f sent in %.3f of %v s; %.0f %% allowed", received, sum, seconds, long, 100*windowSlack)
 	return total, nil
+}
+
+// executedSince is how many messages the server executed between two readings.
+func executedSince(first, r load.Reading) (float64, error) {
+	a, err := first.Calls("ping")
+	if err != nil {
+		return 0, err
+	}
+	b, err := r.Calls("ping")
+	return float64(b - a), err
 }
 
 // watch reads the server's count at the end of each window, and everything at both ends of the measured ones.

@@ -89,7 +89,7 @@ const maxConnect = time.Minute
 
 // connect opens connections at the rate. It ends with the first failure, which is part of what it returns, not an error.
 func (s *sender) connect(ctx context.Context, o connectOrder) (connected, error) {
-	if err := client.EnsureDescriptors(o.Connections, "share the connections among more processes (--clients)"); err != nil {
+	if err := client.EnsureDescriptors(len(s.conns)+o.Connections, "share the connections among more processes (--clients)"); err != nil {
 		return connected{Failure: err.Error()}, nil
 	}
 	dialer, err := client.NewDialer(o.Addr, o.TLS)
@@ -99,6 +99,7 @@ func (s *sender) connect(ctx context.Context, o connectOrder) (connected, error)
 	timeout := time.Duration(o.TimeoutSeconds * float64(time.Second))
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
+	before := len(s.conns)
 	var mu sync.Mutex
 	times := hdr.New(1, int64(maxConnect), 3)
 	next := 0
@@ -129,12 +130,12 @@ func (s *sender) connect(ctx context.Context, o connectOrder) (connected, error)
 		})
 	}
 	running.Wait()
-	c := connected{Connections: len(s.conns), Seconds: time.Since(start).Seconds()}
-	if b, err := times.EncodeV2(); err == nil && len(s.conns) > 0 {
+	c := connected{Connections: len(s.conns) - before, Seconds: time.Since(start).Seconds()}
+	if b, err := times.EncodeV2(); err == nil && c.Connections > 0 {
 		c.Histogram = string(b)
 	}
 	if err := context.Cause(ctx); err != nil {
-		c.Failure = fmt.Sprintf("%d of %d connections, then: %v", len(s.conns), o.Connections, err)
+		c.Failure = fmt.Sprintf("%d of %d connections, then: %v", c.Connections, o.Connections, err)
 	}
 	return c, nil
 }

@@ -142,6 +142,10 @@ func (h *Host) Enter(c *result.Cell, before, after Reading, ops int64) {
 			c.Client.GCCPUShare = result.Number((b.gcCPU - a.gcCPU) / (b.total - a.total))
 		}
 	}
+	// Processes that send for this one are others to the system.
+	if c.Server.CPUPerOp != nil && a.cpuKnown && b.cpuKnown && (c.Conns == nil || c.Conns.Clients == 1) {
+		c.Others = after.e.load.Since(before.e.load, (b.cpu-a.cpu).Seconds()+*c.Server.CPUPerOp/1e6*float64(ops))
+	}
 	check := func(name string, pass bool, format string, args ...any) {
 		c.Checks = append(c.Checks, result.Check{Name: name, Pass: pass, Detail: fmt.Sprintf(format, args...)})
 		c.Valid = c.Valid && pass

@@ -31,9 +31,15 @@ func writeConns(out io.Writer, f *result.File) error {
 	}
 	fmt.Fprintln(w)
 	writeGrid(w, rows)
+	if len(all) > 0 {
+		fmt.Fprintf(w, "  %s\n", connsVerdict(f))
+	}
 	for _, g := range all {
 		for _, line := range g.connsFailures() {
 			fmt.Fprintf(w, "  %s\n", line)
+		}
+		if words := g.drained(); words != "" {
+			fmt.Fprintf(w, "  %s\n", words)
 		}
 	}
 	fmt.Fprintln(w)
@@ -66,6 +72,20 @@ func clientsWord(n string) string {
 		return "1 client process"
 	}
 	return n + " client processes"
+}
+
+// connsVerdict says whether the numbers may be used.
+func connsVerdict(f *result.File) string {
+	valid := 0
+	for _, c := range f.Cells {
+		if c.Valid {
+			valid++
+		}
+	}
+	if valid == len(f.Cells) {
+		return fmt.Sprintf("VALID (%s)", plural(valid, "point"))
+	}
+	return fmt.Sprintf("INVALID (%d of %s)", len(f.Cells)-valid, plural(len(f.Cells), "point"))
 }
 
 func connsColumns() []string {
@@ -116,6 +136,35 @@ func (g group) sentShare() float64 {
 // wasOffered reports whether the client sent enough to find out what the server bears.
 func (g group) wasOffered() bool { return g.sentShare() >= kneeShare }
 
+// perConnection is the memory of a connection in KB.
+func (g group) perConnection() string {
+	bytes := g.conns(func(c result.Conns) *float64 { return c.RSSPerConnB })
+	if bytes == nil && g.conns(func(c result.Conns) *float64 { return c.ConnectPerSec }) != nil {
+		return "n/a"
+	}
+	return given(bytes, func(x *float64) string { return shape(x, "%.1f", 1e-3) })
+}
+
+// behindBy is the time that a server has to fall behind what was sent to be the one that keeps the client from sending more.
+const behindBy = 0.1 // seconds
+
+// heldBack reports whether it was the server that kept the client from sending: more waited for it than it takes in a moment.
+func (g group) heldBack() bool {
+	waiting := g.conns(func(c result.Conns) *float64 { return c.WaitingAfter })
+	return waiting != nil && *waiting > behindBy*number0(g.received())
+}
+
+// drained says why more was received than sent; "" where it was not.
+func (g group) drained() string {
+	sent, received := g.conns(func(c result.Conns) *float64 { return c.Sent }), g.received()
+	before, after := g.conns(func(c result.Conns) *float64 { return c.WaitingBefore }), g.conns(func(c result.Conns) *float64 { return c.WaitingAfter })
+	if sent == nil || received == nil || before == nil || after == nil || *received <= *sent || *before-*after < 1 {
+		return ""
+	}
+	return fmt.Sprintf("%s: more was received than sent: %s messages sent before the window were still on their way when it began, %s when it ended",
+		point(g), count(before), count(after))
+}
+
 func (g group) connsRow() []string {
 	first := g.cells[0]
 	share := "" // of an offer there was none
@@ -127,7 +176,7 @@ func (g group) connsRow() []string {
 		given(g.conns(func(c result.Conns) *float64 { return c.Sent }), count), count(g.received()), g.spread(), share,
 		given(g.conns(func(c result.Conns) *float64 { return c.ServerCPU }), micros2),
 		given(g.median(func(c result.Cell) *float64 { return c.Server.CPUPerOp }), micros2),
-		given(g.conns(func(c result.Conns) *float64 { return c.RSSPerConnB }), func(x *float64) string { return shape(x, "%.1f", 1e-3) }),
+		g.perConnection(),
 		given(g.median(func(c result.Cell) *float64 { return c.LatencyUS.P50 }), micros),
 		given(g.median(func(c result.Cell) *float64 { return c.LatencyUS.P99 }), micros),
 		given(g.conns(func(c result.Conns) *float64 { return c.ConnectPerSec }), count),
@@ -150,7 +199,7 @@ func findings(all []group, interval bool) []string {
 		if s.offered {
 			lines = append(lines, s.finding())
 			for _, g := range s.points {
-				if !g.wasOffered() {
+				if !g.wasOffered() && !g.heldBack() {
 					lines = append(lines, fmt.Sprintf("  %s: the client sent only %.0f %% of what was to be offered: not counted for the knee", point(g), 100*g.sentShare()))
 				}
 			}
@@ -207,10 +256,11 @@ func sweeps(all []group, interval bool) (list []sweep) {
 	return list
 }
 
-// knee is the first point at which the server received less than it was offered, where the client did send that; nil: none.
+// knee is the first point at which the server received less than it was offered, where the client did send that, or
+// was kept from it by the server; nil: none.
 func (s sweep) knee() *group {
 	for i, g := range s.points {
-		if s.offered && g.wasOffered() && *g.share() < kneeShare {
+		if s.offered && (g.wasOffered() || g.heldBack()) && *g.share() < kneeShare {
 			return &s.points[i]
 		}
 	}
@@ -219,14 +269,22 @@ func (s sweep) knee() *group {
 
 func (s sweep) finding() string {
 	if g := s.knee(); g != nil {
-		return fmt.Sprintf("knee %s: %s, received/offered %.3f < %.2f", s.words, point(*g), *g.share(), kneeShare)
+		words := fmt.Sprintf("knee %s: %s, received/offered %.3f < %.2f", s.words, point(*g), *g.share(), kneeShare)
+		if !g.wasOffered() {
+			words += fmt.Sprintf(" (the client sent %.0f %%: the server took no more)", 100*g.sentShare())
+		}
+		return words
+	}
+	unsent := ""
+	if last := s.points[len(s.points)-1]; !last.wasOffered() {
+		unsent = ", which is as much as this client could offer: give it CPUs of its own, or another machine"
 	}
 	for _, g := range slices.Backward(s.points) {
 		if g.wasOffered() {
-			return fmt.Sprintf("knee %s: none up to %s", s.words, point(g))
+			return fmt.Sprintf("knee %s: none up to %s%s", s.words, point(g), unsent)
 		}
 	}
-	return fmt.Sprintf("knee %s: not known", s.words)
+	return fmt.Sprintf("knee %s: not known: this client could not offer the messages: give it CPUs of its own, or another machine", s.words)
 }
 
 func point(g group) string {

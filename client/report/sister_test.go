@@ -240,3 +240,41 @@ func TestSisterPages(t *testing.T) {
 		})
 	}
 }
+
+func TestAServerThatHoldsTheClientBackHasAKnee(t *testing.T) {
+	point := func(offered, sent, received, waiting float64) result.Cell {
+		return result.Cell{Op: "conns", Repeat: 1, Valid: true, QPS: number(received), Config: map[string]string{"connections": "500", "rate": fmt.Sprint(offered)},
+			Conns: &result.Conns{Connections: 500, Offered: number(offered), Sent: number(sent), Received: number(received), ReceivedShare: number(received / offered),
+				WaitingBefore: number(waiting), WaitingAfter: number(waiting), ConnectPerSec: number(4000)}}
+	}
+	for name, tt := range map[string]struct {
+		last result.Cell
+		want []string
+	}{
+		"the server":    {point(100_000, 30_000, 27_000, 20_000), []string{"knee of the rate with 500 connections: 500 connections at 100000, received/offered 0.270", "the client sent 30 %"}},
+		"the client":    {point(100_000, 30_000, 30_000, 10), []string{"none up to 500 connections at 10000, which is as much as this client could offer", "the client sent only 30 %"}},
+		"what was left": {point(100_000, 99_000, 99_500, 10), []string{"none up to 500 connections at 100000"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := connsFile()
+			f.Cells = []result.Cell{point(10_000, 10_000, 10_000, 3), tt.last}
+			var out bytes.Buffer
+			if err := writeConns(&out, f); err != nil {
+				t.Fatal(err)
+			}
+			for _, want := range append(tt.want, "VALID (2 points)", "n/a") {
+				if !strings.Contains(out.String(), want) {
+					t.Errorf("no %q in\n%s", want, out.String())
+				}
+			}
+		})
+	}
+	drained := group{cells: []result.Cell{point(1e5, 9e4, 9.5e4, 10)}}
+	if words := drained.drained(); words != "" {
+		t.Errorf("nothing had waited, but %q", words)
+	}
+	drained.cells[0].Conns.WaitingBefore = number(50_010)
+	if words := drained.drained(); !strings.Contains(words, "50010 messages sent before the window") {
+		t.Errorf("%q", words)
+	}
+}

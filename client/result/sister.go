@@ -24,7 +24,9 @@ type Conns struct {
 	Received      *float64 `json:"received"`
 	ReceivedShare *float64 `json:"received_share"`  // received / offered, or / sent at saturation
 	ServerCPU     *float64 `json:"server_cpu"`      // processors that the server kept busy
-	RSSPerConnB   *float64 `json:"rss_per_conn"`    // bytes by which one idle connection made the server grow
+	RSSPerConnB   *float64 `json:"rss_per_conn"`    // bytes by which one idle connection of the second half made the server grow; null: within the noise
+	WaitingBefore *float64 `json:"waiting_before"`  // messages sent and not yet received when the window began
+	WaitingAfter  *float64 `json:"waiting_after"`   // and when it ended
 	ConnectPerSec *float64 `json:"connect_per_sec"` // connections a second while they were opened
 	Clients       int      `json:"clients"`         // processes that sent
 }
