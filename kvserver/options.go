@@ -17,7 +17,7 @@ type Options struct {
 	FS  vfs.FS // default: the operating system's
 
 	Mode          storage.Mode
-	Codec         string // serialize: compression of a bucket; default deflate
+	Codec         string // serialize: compression; default deflate
 	Level         int    // serialize: its level; 0 = the codec's default
 	BucketEntries int    // serialize: mean entries of a bucket; 0 = 8. More compress better and cost more on every operation
 

@@ -109,7 +109,7 @@ var (
 	modes    = []string{"memory", "map", "serialize", "file", "lsm"}
 	policies = []string{"buffered", "os", "interval", "always"}
 	ioPaths  = []string{"loop", "goroutine"}
-	codecs   = []string{"deflate", "zlib", "zip", "zstd", "s2", "none"}
+	codecs   = []string{"deflate", "zlib", "zip", "zstd", "s2", "shared", "none"}
 )
 
 // MaxWorkers bounds the memory for histograms. More connections than that are another kind of test.

@@ -1,6 +1,7 @@
 package workload
 
 import (
+	"bytes"
 	"fmt"
 	"io"
 
@@ -15,11 +16,14 @@ const (
 	sampleBytes = 256 << 10 // of values, compressed bucket by bucket, in each step of the calibration
 	bucketBytes = 4 << 20   // at most, of the values of one bucket: what a codec adds to more is nothing
 	steps       = 12        // of bisection: to a part in 4096
+
+	dictionaryBytes = 16 << 10 // of codec shared
+	sharedMost      = 48 << 10 // the largest entry that it uses a dictionary for
 )
 
 // Calibrate returns c with the share of random bytes that makes the values as compressible as asked: a codec at that
 // level (nil: its default), given the values of a bucket of so many entries at once, leaves (1-Compressibility) of
-// them. Without a value size, or for codec none, there is nothing to find. The codecs are those of mode serialize, made
+// them; codec shared is given one value at a time and a dictionary of others. Without a value size, or for codec none, there is nothing to find. The codecs are those of mode serialize, made
 // with the same library.
 func (c Config) Calibrate(codec string, level *int, entries int) (Config, error) {
 	if err := c.Validate(); err != nil {
@@ -28,14 +32,10 @@ func (c Config) Calibrate(codec string, level *int, entries int) (Config, error)
 	if c.ValueSize.Classic() || codec == "none" || c.Compressibility == 0 {
 		return c, nil
 	}
-	compress, err := compressor(codec, level)
-	if err != nil {
-		return c, err
-	}
 	low, high := 0.0, 1.0
 	for range steps {
 		middle := (low + high) / 2
-		left, err := c.leaves(middle, entries, compress)
+		left, err := c.leaves(middle, codec, level, entries)
 		if err != nil {
 			return c, err
 		}
@@ -52,19 +52,15 @@ func (c Config) Calibrate(codec string, level *int, entries int) (Config, error)
 
 // Leaves is the part of the values that the codec leaves of them, compressed as [Config.Calibrate] has it.
 func (c Config) Leaves(codec string, level *int, entries int) (float64, error) {
-	compress, err := compressor(codec, level)
-	if err != nil {
-		return 0, err
-	}
 	share := 1 - c.Compressibility
 	if c.random != nil {
 		share = *c.random
 	}
-	return c.leaves(share, entries, compress)
+	return c.leaves(share, codec, level, entries)
 }
 
 // leaves compresses a sample of buckets of values of which that share is random.
-func (c Config) leaves(share float64, entries int, compress func(io.Writer, []byte) error) (float64, error) {
+func (c Config) leaves(share float64, codec string, level *int, entries int) (float64, error) {
 	c.random = &share
 	g, err := c.New(0)
 	if err != nil {
@@ -73,6 +69,16 @@ func (c Config) leaves(share float64, entries int, compress func(io.Writer, []by
 	var out counter
 	var bucket []byte
 	raw, n := 0, 0
+	var compress func(io.Writer, []byte) error
+	if codec == "shared" {
+		entries = 1
+		for ; len(bucket) < dictionaryBytes; n++ {
+			bucket = g.AppendValue(bucket, n%c.Keys)
+		}
+		compress = withDictionary(bucket[:dictionaryBytes])
+	} else if compress, err = compressor(codec, level); err != nil {
+		return 0, err
+	}
 	for raw < sampleBytes {
 		bucket = bucket[:0]
 		for i := 0; i < max(entries, 1) && len(bucket) < bucketBytes; i++ {
@@ -153,6 +159,19 @@ func compressor(codec string, level *int) (func(io.Writer, []byte) error, error)
 		}, nil
 	}
 	return nil, fmt.Errorf("codec %q is unknown", codec)
+}
+
+// withDictionary compresses as codec shared does.
+func withDictionary(dictionary []byte) func(io.Writer, []byte) error {
+	d := s2.MakeDict(bytes.Clone(dictionary), nil)
+	return func(out io.Writer, block []byte) error {
+		encode := d.Encode
+		if len(block) > sharedMost {
+			encode = s2.Encode
+		}
+		_, err := out.Write(encode(nil, block))
+		return err
+	}
 }
 
 // blocks compresses with one writer, reset for each block.

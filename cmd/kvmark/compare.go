@@ -75,7 +75,7 @@ func compareCommand() *cli.Command {
 			&cli.StringFlag{Name: "rate", Value: "0", Usage: "requests a second in open loop, or ramp:FROM:TO; 0 is closed loop"},
 			&cli.StringFlag{Name: "mix", Usage: "one phase of mixed operations, `SET:GET` such as 10:90, instead of two"},
 			&cli.StringFlag{Name: "wal-sync", Value: d.Load.WALSync, Usage: "when a Set is acknowledged: buffered, os, interval, always"},
-			&cli.StringFlag{Name: "codec", Value: d.Load.Codec, Usage: "of mode serialize: deflate, zlib, zip, zstd, s2, none"},
+			&cli.StringFlag{Name: "codec", Value: d.Load.Codec, Usage: "of mode serialize: deflate, zlib, zip, zstd, s2, shared, none"},
 			&cli.IntFlag{Name: "level", Usage: "of the codec", DefaultText: "its own"},
 			&cli.IntFlag{Name: "bucket-entries", Value: d.Load.BucketEntries, Usage: "of mode serialize: entries compressed together"},
 			&cli.StringFlag{Name: "out", Usage: "`DIR` for the journal, result.json, bench.txt and pictures (default: results/ and the time)"},

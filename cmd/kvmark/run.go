@@ -37,7 +37,7 @@ func runCommand() *cli.Command {
 			&cli.StringFlag{Name: "score", Usage: "with --repeat, also the mean as older reports have it: trimmed (without best and worst) or last3"},
 			&cli.Uint64Flag{Name: "seed", Usage: "seed of keys, values and their order", DefaultText: "random, recorded"},
 			&cli.StringFlag{Name: "wal-sync", Value: d.WALSync, Usage: "when a Set is acknowledged: buffered, os, interval, always"},
-			&cli.StringFlag{Name: "codec", Value: d.Codec, Usage: "of mode serialize: deflate, zlib, zip, zstd, s2, none"},
+			&cli.StringFlag{Name: "codec", Value: d.Codec, Usage: "of mode serialize: deflate, zlib, zip, zstd, s2, shared, none"},
 			&cli.IntFlag{Name: "level", Usage: "of the codec", DefaultText: "its own"},
 			&cli.IntFlag{Name: "bucket-entries", Value: d.BucketEntries, Usage: "of mode serialize: entries compressed together"},
 			&cli.StringFlag{Name: "value-size", Value: "classic", Usage: "`SIZE` of values, at most 64MiB: 128, 4KiB, 64-1KiB, lognormal:1KiB:0.8; classic: okuyama's 50 to 60 bytes"},

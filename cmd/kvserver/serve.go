@@ -53,7 +53,7 @@ func serveCommand(stdout, stderr io.Writer) *cli.Command {
 			sizeFlag("segment-bytes", 256<<20, "size of one file of the log, at least 4KiB"),
 			sizeFlag("checkpoint-bytes", kvserver.DefaultCheckpointBytes, "size of the log at which a checkpoint is made, once it is also twice the data; 0 = off"),
 			sizeFlag("min-free", 16<<20, "refuse writes while the disk has less free space; 0 = until a write fails, which is final"),
-			&cli.StringFlag{Name: "codec", Value: "deflate", Usage: "serialize: compression of a bucket: deflate, zlib, zip, zstd, s2 or none"},
+			&cli.StringFlag{Name: "codec", Value: "deflate", Usage: "serialize: compression: deflate, zlib, zip, zstd, s2 or none of a whole bucket, or shared: s2 of each entry with a dictionary that all share"},
 			&cli.IntFlag{Name: "level", Usage: "serialize: level of the codec; 0 = its default"},
 			&cli.IntFlag{Name: "bucket-entries", Value: 8, Usage: "serialize: mean number of entries in a bucket"},
 			&cli.StringFlag{Name: "io", Value: string(kvserver.DefaultIO), Usage: "how bytes are moved: goroutine (one for each connection) or loop (a few epoll loops for all of them; Linux)"},

@@ -22,8 +22,8 @@ import (
 //
 // It is stored as it is when compressing does not make it shorter. Checkpoints
 // consist of buckets, so the format is part of the disk format and must not
-// change. Kind 9 goes on otherwise after the raw length: see pieces.go. Kinds 6
-// and 7 were pieces with a dictionary in each bucket, and are not used again.
+// change. Kind 10 is in memory only: see shared.go. Kinds 6 to 9 were written by
+// versions whose deflate learned codes of its own; they are not used again.
 const (
 	kindRaw     = 0
 	kindDeflate = 1
@@ -52,7 +52,7 @@ func kindOf(name string) byte {
 		return kindZip
 	case "zstd":
 		return kindZstd
-	case "s2":
+	case "s2", "shared": // the latter for what it does not pack entry by entry
 		return kindS2
 	}
 	return kindRaw
@@ -67,9 +67,8 @@ type header struct {
 	payload []byte
 }
 
-// parse takes a bucket apart; of one in pieces, what it has in common with the
-// others. The lengths are checked against max only: what they promise is checked
-// when it is decoded.
+// parse takes a bucket apart. The lengths are checked against max only: what they
+// promise is checked when it is decoded.
 func parse(b []byte, maxRaw int) (header, error) {
 	if len(b) == 0 {
 		return header{}, nil
@@ -90,10 +89,6 @@ func parse(b []byte, maxRaw int) (header, error) {
 		return header{}, fmt.Errorf("%w: %d entries in %d bytes, more than %d bytes are impossible", errDamaged, entries, raw, maxRaw)
 	}
 	h.entries, h.raw = int(entries), int(raw)
-	if isPieces(b) {
-		h.payload = rest
-		return h, nil
-	}
 	h.crc = binary.LittleEndian.Uint32(rest)
 	h.payload = rest[crc32.Size:]
 	return h, nil
@@ -101,39 +96,37 @@ func parse(b []byte, maxRaw int) (header, error) {
 
 // coder encodes and decodes buckets.
 type coder struct {
-	kind  byte // of codec
-	codec codec.Codec
-	// inPieces says that buckets are made in pieces where that pays; codes are those of the pieces that are read.
-	inPieces bool
-	pieces   *codec.Pieces
-	codes    codes
-	others   [kindS2 + 1]codec.Codec // by kind: what a checkpoint may bring
-	crc      *crc32.Table
+	kind   byte // of codec
+	codec  codec.Codec
+	shared *codec.Shared           // nil: buckets are compressed as a whole
+	others [kindS2 + 1]codec.Codec // by kind: what a checkpoint may bring
+	crc    *crc32.Table
 }
 
 func newCoder(name string, level int) (coder, error) {
 	if name == "" {
 		name = codec.Default
 	}
-	c := coder{
-		kind: kindOf(name), crc: crc32.MakeTable(crc32.Castagnoli),
-		pieces: codec.NewPieces(), inPieces: name == "deflate" && level <= 1,
+	c := coder{kind: kindOf(name), crc: crc32.MakeTable(crc32.Castagnoli)}
+	var err error
+	if c.codec, err = codec.New(name, level); err != nil {
+		return coder{}, err
 	}
-	c.codes = c.pieces
+	if shared, ok := c.codec.(*codec.Shared); ok {
+		c.shared = shared
+	}
 	for _, n := range codec.Names() {
-		l := 0
-		if n == name {
-			l = level
+		if n == "shared" {
+			continue
 		}
-		other, err := codec.New(n, l)
-		if err != nil {
+		if c.others[kindOf(n)], err = codec.New(n, 0); err != nil {
 			return coder{}, err
 		}
-		c.others[kindOf(n)] = other
 	}
-	var err error
-	c.codec, err = codec.New(name, level)
-	return c, err
+	if c.shared != nil {
+		c.codec = c.others[kindS2]
+	}
+	return c, nil
 }
 
 // encode returns a bucket of raw pairs, in a string because nobody may change
@@ -147,19 +140,13 @@ func (c *coder) encode(raw []byte, entries int, sc *scratch) (bucket string, err
 	}
 	tmp := slices.Grow(sc.tmp[:0], maxHeader)
 	defer func() { sc.tmp = tmp }()
-	if c.inPieces && inPieces(entries, len(raw)) {
-		if tmp, err = c.encodePieces(tmp, raw, entries, sc); err != nil {
+	if c.shared != nil && len(raw) <= maxShared {
+		if tmp, err = c.encodeShared(tmp, raw, entries, sc); err != nil {
 			return "", err
 		}
-		if len(tmp) < len(raw) {
-			return string(tmp), nil
-		}
-		tmp = tmp[:0]
+		return string(tmp), nil
 	}
-	tmp = append(tmp, c.kind)
-	tmp = binary.AppendUvarint(tmp, uint64(entries))
-	tmp = binary.AppendUvarint(tmp, uint64(len(raw)))
-	tmp = binary.LittleEndian.AppendUint32(tmp, crc32.Checksum(raw, c.crc))
+	tmp = appendFront(tmp, c.kind, entries, len(raw), crc32.Checksum(raw, c.crc))
 	front := len(tmp)
 	if c.kind != kindRaw {
 		if tmp, err = c.codec.Encode(tmp, raw); err != nil {
@@ -173,11 +160,22 @@ func (c *coder) encode(raw []byte, entries int, sc *scratch) (bucket string, err
 	return string(tmp), nil
 }
 
+// appendFront appends what is before the payload.
+func appendFront(dst []byte, kind byte, entries, raw int, crc uint32) []byte {
+	dst = append(dst, kind)
+	dst = binary.AppendUvarint(dst, uint64(entries))
+	dst = binary.AppendUvarint(dst, uint64(raw))
+	return binary.LittleEndian.AppendUint32(dst, crc)
+}
+
 // decode appends the pairs of a bucket to dst. They are exactly what was
 // encoded: anything else is an error.
 func (c *coder) decode(dst, bucket []byte, maxRaw int) (raw []byte, entries int, err error) {
-	if isPieces(bucket) {
-		return c.decodePieces(dst, bucket, maxRaw)
+	if isShared(bucket) {
+		return c.decodeShared(dst, bucket)
+	}
+	if len(bucket) > 0 && int(bucket[0]) >= len(c.others) {
+		return dst, 0, fmt.Errorf("%w: unknown kind %d; was it written by another version of kvserver?", errDamaged, bucket[0])
 	}
 	h, err := parse(bucket, maxRaw)
 	if err != nil {
@@ -188,9 +186,6 @@ func (c *coder) decode(dst, bucket []byte, maxRaw int) (raw []byte, entries int,
 			return dst, 0, fmt.Errorf("%w: no entries in %d bytes", errDamaged, len(bucket))
 		}
 		return dst, 0, nil
-	}
-	if int(h.kind) >= len(c.others) {
-		return dst, 0, fmt.Errorf("%w: unknown kind %d; was it written by another version of kvserver?", errDamaged, h.kind)
 	}
 	out, err := c.others[h.kind].Decode(dst, h.payload, h.raw)
 	if err != nil {

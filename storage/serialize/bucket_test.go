@@ -2,9 +2,9 @@ package serialize
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"fmt"
-	"os"
 	"strings"
 	"testing"
 
@@ -36,9 +36,6 @@ func TestEveryBitFlipIsFound(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if isPieces([]byte(b)) {
-				t.Fatalf("a bucket of %d bytes is in pieces", len(raw))
-			}
 			if name != "none" && b[0] == kindRaw {
 				t.Fatalf("a compressible bucket of %d bytes was not compressed", len(raw))
 			}
@@ -59,7 +56,7 @@ func TestEveryBitFlipIsFound(t *testing.T) {
 	}
 }
 
-// bigPairs are so many that their bucket is in pieces.
+// bigPairs have more in common than pairs.
 func bigPairs(n int) []byte {
 	var raw []byte
 	for i := range n {
@@ -68,12 +65,22 @@ func bigPairs(n int) []byte {
 	return raw
 }
 
-// TestEveryBitFlipInPiecesIsFound flips every bit of a bucket in pieces: every entry is found as it was or there is an error.
-func TestEveryBitFlipInPiecesIsFound(t *testing.T) {
-	c, err := newCoder("deflate", 0)
+// sharing returns a coder that has a dictionary.
+func sharing(t testing.TB) coder {
+	t.Helper()
+	c, err := newCoder("shared", 0)
 	if err != nil {
 		t.Fatal(err)
 	}
+	if _, err := c.encode(bigPairs(64), 64, new(scratch)); err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// TestEveryBitFlipInASharedBucketIsFound flips every bit of one: every entry is found as it was or there is an error.
+func TestEveryBitFlipInASharedBucketIsFound(t *testing.T) {
+	c := sharing(t)
 	const n = 5
 	raw := bigPairs(n)
 	encoded, err := c.encode(raw, n, new(scratch))
@@ -81,8 +88,8 @@ func TestEveryBitFlipInPiecesIsFound(t *testing.T) {
 		t.Fatal(err)
 	}
 	b := []byte(encoded)
-	if !isPieces(b) {
-		t.Fatalf("a bucket of %d bytes is not in pieces", len(raw))
+	if !isShared(b) || len(b) > 200 {
+		t.Fatalf("a bucket of %d bytes is of kind %d and has %d", len(raw), b[0], len(b))
 	}
 	if got, entries, err := c.decode(nil, b, maxRaw); err != nil || entries != n || !bytes.Equal(got, raw) {
 		t.Fatalf("%d entries of %d bytes, %v", entries, len(got), err)
@@ -93,24 +100,11 @@ func TestEveryBitFlipInPiecesIsFound(t *testing.T) {
 		if got, _, err := c.decode(nil, bad, maxRaw); err == nil && !bytes.Equal(got, raw) {
 			t.Errorf("bit %d: wrong bytes without an error", bit)
 		}
-		if !isPieces(bad) {
+		if !isShared(bad) {
 			continue
 		}
-		f, err := c.parsePieces(bad, maxRaw)
-		if err != nil {
-			continue
-		}
-		for rest := raw; len(rest) > 0; {
-			var k, v []byte
-			k, v, rest, _ = pair.Next(rest)
-			_, got, ok, err := c.value(nil, &f, tagOf(xxhash.Sum64(k)), k)
-			if err == nil && (!ok || !bytes.Equal(got, v)) {
-				t.Errorf("bit %d: %q has another value or is not there", bit, k)
-			}
-			_, it, err := c.find(nil, &f, tagOf(xxhash.Sum64(k)), k)
-			if err == nil && (it.at == n || it.valueSize != len(v) || it.size != pair.Size(len(k), len(v))) {
-				t.Errorf("bit %d: %q has another size or is not there", bit, k)
-			}
+		if _, err := c.parseShared(bad); err == nil {
+			t.Errorf("bit %d: no error", bit)
 		}
 	}
 	for cut := 1; cut < len(b); cut++ {
@@ -118,40 +112,56 @@ func TestEveryBitFlipInPiecesIsFound(t *testing.T) {
 			t.Errorf("cut to %d of %d bytes: no error", cut, len(b))
 		}
 	}
+	f, err := c.parseShared(b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for rest := raw; len(rest) > 0; {
+		var k, v []byte
+		k, v, rest, _ = pair.Next(rest)
+		_, at, got, err := c.find(nil, &f, tagOf(xxhash.Sum64(k)), k)
+		if err != nil || at == n || !bytes.Equal(got, v) {
+			t.Errorf("%q: number %d, %q, %v", k, at, got, err)
+		}
+	}
 }
 
-// TestEveryBitFlipInARecordIsFound flips every bit of a checkpoint's record: there is an error, or all entries are as they
-// were.
-func TestEveryBitFlipInARecordIsFound(t *testing.T) {
-	record, err := os.ReadFile(piecesRecord)
+// TestACheckpointStandsAlone restores each record of a store of codec shared into another store: no record has a bucket that
+// needs a dictionary, and one that has is refused, as are those of versions that learned codes.
+func TestACheckpointStandsAlone(t *testing.T) {
+	s, err := New(Options{Codec: "shared"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := New(Options{Codec: "none"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for bit := range 8 * len(record) {
-		bad := bytes.Clone(record)
-		bad[bit/8] ^= 1 << (bit % 8)
-		if err := s.Clear(); err != nil {
+	const keys = 3000
+	value := func(i int) []byte { return bytes.Repeat(fmt.Appendf(nil, "kind %d of data, ", i/500), 20+i%7) }
+	for i := range keys {
+		if err := s.Set(fmt.Append(nil, i), value(i)); err != nil {
 			t.Fatal(err)
 		}
-		restored := s.Restore(bad)
-		n := int64(0)
-		for rest := bigPairs(5); len(rest) > 0; {
-			var k, v []byte
-			k, v, rest, _ = pair.Next(rest)
-			got, ok, err := s.Get(nil, k)
-			if ok {
-				n++
-			}
-			if err != nil || ok && !bytes.Equal(got, v) || !ok && restored == nil {
-				t.Errorf("bit %d: %q is %.40q, %v, %v; restored with error %v", bit, k, got, ok, err, restored)
+	}
+	total := int64(0)
+	if _, err := s.Checkpoint(func(rec []byte) error {
+		alone, err := New(Options{Codec: "shared"})
+		if err != nil {
+			return err
+		}
+		total += func() int64 { err = alone.Restore(rec); return alone.Count() }()
+		for i := range keys {
+			if got, ok, err := alone.Get(nil, fmt.Append(nil, i)); err != nil || ok && !bytes.Equal(got, value(i)) {
+				t.Fatalf("%d: %.40q, %v", i, got, err)
 			}
 		}
-		if s.Count() != n {
-			t.Errorf("bit %d: there are %d entries, %d of which were there", bit, s.Count(), n)
+		return err
+	}); err != nil || total != keys {
+		t.Errorf("%d of %d entries, %v", total, keys, err)
+	}
+	for _, kind := range []byte{6, 7, 8, 9, kindShared} {
+		bucket := appendFront(nil, kind, 1, 10, 0)
+		rec := append(binary.AppendUvarint(nil, uint64(len(bucket))), bucket...)
+		err := s.Restore(rec)
+		if want := "written by another version"; !errors.Is(err, errDamaged) || kind != kindShared && !strings.Contains(err.Error(), want) {
+			t.Errorf("a bucket of kind %d: %v", kind, err)
 		}
 	}
 }
@@ -234,16 +244,14 @@ func TestCollidingHashesShareABucket(t *testing.T) {
 }
 
 func FuzzDecodeBucket(f *testing.F) {
-	deflate, err := newCoder("deflate", 0) // whose codes those in pieces need
-	if err != nil {
-		f.Fatal(err)
-	}
+	shared := sharing(f)
 	for _, name := range codec.Names() {
-		c := deflate
-		if name != "deflate" {
-			if c, err = newCoder(name, 0); err != nil {
-				f.Fatal(err)
-			}
+		c, err := newCoder(name, 0)
+		if err != nil {
+			f.Fatal(err)
+		}
+		if name == "shared" {
+			c = shared // whose dictionary its buckets need
 		}
 		for _, n := range []int{1, 5} {
 			for _, raw := range [][]byte{pairs(n), bigPairs(n)} {
@@ -267,21 +275,21 @@ func FuzzDecodeBucket(f *testing.F) {
 	f.Add([]byte(wrongNumber))
 	const most = 1 << 16
 	f.Fuzz(func(t *testing.T, b []byte) {
-		raw, n, err := deflate.decode(nil, b, most)
+		raw, n, err := shared.decode(nil, b, most)
 		if err != nil {
 			return
 		}
 		if len(raw) > most || cap(raw) > 4*most {
 			t.Fatalf("%d bytes with room for %d out of %d, at most %d are allowed", len(raw), cap(raw), len(b), most)
 		}
-		again, err := deflate.encode(raw, n, new(scratch))
+		again, err := shared.encode(raw, n, new(scratch))
 		if errors.Is(err, pair.ErrCorrupt) || errors.Is(err, errDamaged) {
 			return // any bytes can be in a block, and any number of entries before it
 		}
 		if err != nil {
 			t.Fatal(err)
 		}
-		back, m, err := deflate.decode(nil, []byte(again), most)
+		back, m, err := shared.decode(nil, []byte(again), most)
 		if err != nil || m != n || !bytes.Equal(back, raw) {
 			t.Errorf("encoded again: %d entries, want %d, error %v", m, n, err)
 		}
@@ -290,18 +298,15 @@ func FuzzDecodeBucket(f *testing.F) {
 
 // FuzzRestore has any bytes restored: what goes in comes out again.
 func FuzzRestore(f *testing.F) {
-	record, err := os.ReadFile(piecesRecord)
-	if err != nil {
-		f.Fatal(err)
-	}
-	f.Add(record)
 	for _, name := range codec.Names() {
 		s, err := New(Options{Codec: name})
 		if err != nil {
 			f.Fatal(err)
 		}
-		if err := s.Restore(record); err != nil {
-			f.Fatal(err)
+		for i := range 20 {
+			if err := s.Set(fmt.Append(nil, "key ", i), bytes.Repeat(fmt.Append(nil, i), 30)); err != nil {
+				f.Fatal(err)
+			}
 		}
 		if _, err := s.Checkpoint(func(rec []byte) error { f.Add(bytes.Clone(rec)); return nil }); err != nil {
 			f.Fatal(err)
@@ -309,6 +314,7 @@ func FuzzRestore(f *testing.F) {
 	}
 	var stores [2]*Store // made once: that is most of the time
 	for i := range stores {
+		var err error
 		if stores[i], err = New(Options{}); err != nil {
 			f.Fatal(err)
 		}

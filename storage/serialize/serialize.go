@@ -3,34 +3,32 @@
 // decodes a bucket, a Set encodes one again. How many entries share a bucket
 // decides both what it costs and what it gains.
 //
-// With deflate at level 1, the default, a bucket of more than a few short
-// entries is in pieces (see pieces.go): what entries have in common is learned
-// and kept once for all buckets, so a Get decodes one entry, a Set encodes one
-// and decodes the key of another, and a key that is not there is mostly known
-// from the bucket's front. Nothing is kept uncompressed for that. The other way
-// to make Sets cheap, to let a few of them gather uncompressed beside each
-// bucket, does not go together with small buckets: keys are hit at random, so
-// to encode a bucket for every T-th Set only, (T-1)/2 entries of each must wait
-// on average. With 8 entries of 512 bytes a bucket that is 6 % of the size of
-// the raw entries for T=2 and 31 % for T=6.
+// With codec shared each entry is compressed alone, with a dictionary that all
+// buckets share (see shared.go); every other codec compresses the whole bucket.
+// The other way to make Sets cheap, to let a few of them gather uncompressed
+// beside each bucket, does not go together with small buckets: keys are hit at
+// random, so to encode a bucket for every T-th Set only, (T-1)/2 entries of each
+// must wait on average.
 //
 // Readers never wait for compression: a bucket is immutable, and replacing it
 // is one assignment. A Set allocates the new bucket's bytes and nothing else,
-// but for what zip needs (see package codec), and a split or a better code now
-// and then.
+// but for what zip needs (see package codec), and a split now and then.
 //
-// Heap bytes an entry with deflate and 8 entries a bucket (2026-11-30, go1.26.8,
-// linux/amd64, BenchmarkOps, 200,000 entries), and where they go:
+// What that costs (2026-12-01, go1.26.8, linux/amd64, BenchmarkOps: 200,000
+// entries, 8 a bucket; keys of 36 bytes; ns; heap bytes an entry):
 //
-//	                       classic  JSON-like
-//	key and value           36+58     36+512
-//	pieces                   10.5      193.0
-//	index of the bucket       6.0        6.0
-//	rest of its front         1.1        1.1
-//	rounding by allocator     0.6       14.1
-//	nodes of the trie         5.7        5.7
-//	everything               29.6      220.1
-//	in memory mode            120        600
+//	         classic: 58 bytes      JSON-like: 512 bytes
+//	         Set    Get   heap      Set    Get   heap
+//	deflate  19200  9200    33    88200  41400    250
+//	zip      25700 14300    48    90400  52700    263
+//	zstd     19500  4800    34    78800  17100    239
+//	s2        2500   770    36    18900   5300    315
+//	shared    2600   450    41     8500   1700    295
+//	memory     290   100   120      700    180    600
+//
+// With deflate, 4 entries a bucket took a third less time and 64 bytes instead of
+// 46 of classic data, 16 took a third more and 38 bytes; levels above 1 took more
+// time and left more of such small buckets. So 8 and 1 are the defaults.
 //
 // Keys are placed by xxhash, which is the same in every process, so that a
 // checkpoint's buckets go back as they are. It is not keyed: somebody who
@@ -76,6 +74,7 @@ type Options struct {
 // Store keeps all entries in the heap, compressed.
 type Store struct {
 	coder coder
+	plain coder  // of checkpoints: no bucket of it needs what is in this store
 	name  string // of the codec
 	level int
 	// split is the number of entries above which a bucket is split. Buckets
@@ -91,11 +90,7 @@ type scratch struct {
 	next []byte // what becomes of it
 	tmp  []byte // the encoded bucket
 
-	pieces []byte // of it
-	lens   []int  // of them
-	ends   []int  // of the pairs in them
-	tags   []byte // of their keys
-	index  [indexEntry]byte
+	index, blocks []byte // of a bucket of codec shared
 }
 
 // New returns an empty store.
@@ -113,7 +108,9 @@ func New(o Options) (*Store, error) {
 	if o.Codec == "" {
 		o.Codec = codec.Default
 	}
-	s := &Store{coder: c, name: o.Codec, level: o.Level, split: max(1, (o.BucketEntries*13+4)/9)}
+	plain := c
+	plain.shared = nil
+	s := &Store{coder: c, plain: plain, name: o.Codec, level: o.Level, split: max(1, (o.BucketEntries*13+4)/9)}
 	s.scratch.New = func() any { return new(scratch) }
 	return s, nil
 }
@@ -121,7 +118,7 @@ func New(o Options) (*Store, error) {
 func (s *Store) borrow() *scratch { return s.scratch.Get().(*scratch) }
 
 func (s *Store) giveBack(sc *scratch) {
-	if cap(sc.raw)+cap(sc.next)+cap(sc.tmp)+cap(sc.pieces)+8*cap(sc.ends)+8*cap(sc.lens)+cap(sc.tags) <= keepScratch {
+	if cap(sc.raw)+cap(sc.next)+cap(sc.tmp)+cap(sc.index)+cap(sc.blocks) <= keepScratch {
 		s.scratch.Put(sc)
 	}
 }
@@ -149,30 +146,23 @@ func bucketError(shard int, path uint64, depth int, err error) error {
 	return fmt.Errorf("serialize: bucket %q of shard %d: %w", bits, shard, err)
 }
 
-// lookup returns the value of key, which aliases scratch memory, and its
-// length. The value is left out unless wanted, if that is cheaper.
-func (s *Store) lookup(key []byte, wanted bool, sc *scratch) (value []byte, n int, ok bool, err error) {
+// lookup returns the value of key, which aliases scratch memory.
+func (s *Store) lookup(key []byte, sc *scratch) (value []byte, ok bool, err error) {
 	i, path := s.place(key)
 	bucket, depth := s.shards[i].bucket(path)
-	fail := func(err error) ([]byte, int, bool, error) {
-		return nil, 0, false, bucketError(i, path, depth, err)
+	fail := func(err error) ([]byte, bool, error) {
+		return nil, false, bucketError(i, path, depth, err)
 	}
-	if isPieces(bucket) {
-		f, err := s.coder.parsePieces(bytesOf(bucket), maxRaw)
+	if isShared(bucket) {
+		f, err := s.coder.parseShared(bytesOf(bucket))
 		if err != nil {
 			return fail(err)
 		}
-		if wanted {
-			if sc.raw, value, ok, err = s.coder.value(sc.raw[:0], &f, tagOf(path), key); err != nil {
-				return fail(err)
-			}
-			return value, len(value), ok, nil
-		}
-		var it found
-		if sc.raw, it, err = s.coder.find(sc.raw[:0], &f, tagOf(path), key); err != nil {
+		var at int
+		if sc.raw, at, value, err = s.coder.find(sc.raw[:0], &f, tagOf(path), key); err != nil {
 			return fail(err)
 		}
-		return nil, it.valueSize, it.at < f.entries, nil
+		return value, at < f.entries, nil
 	}
 	if sc.raw, _, err = s.coder.decode(sc.raw[:0], bytesOf(bucket), maxRaw); err != nil {
 		return fail(err)
@@ -183,27 +173,26 @@ func (s *Store) lookup(key []byte, wanted bool, sc *scratch) (value []byte, n in
 			return fail(err)
 		}
 		if bytes.Equal(k, key) {
-			return v, len(v), true, nil
+			return v, true, nil
 		}
 	}
-	return nil, 0, false, nil
+	return nil, false, nil
 }
 
 // Get appends the value of key to dst. An error names the damaged bucket.
 func (s *Store) Get(dst, key []byte) ([]byte, bool, error) {
 	sc := s.borrow()
 	defer s.giveBack(sc)
-	v, _, ok, err := s.lookup(key, true, sc)
+	v, ok, err := s.lookup(key, sc)
 	return append(dst, v...), ok, err
 }
 
-// ValueLen returns the length of the value of key. It has to decode the bucket,
-// or the front of a piece.
+// ValueLen returns the length of the value of key, which has to be decoded.
 func (s *Store) ValueLen(key []byte) (int, bool, error) {
 	sc := s.borrow()
 	defer s.giveBack(sc)
-	_, n, ok, err := s.lookup(key, false, sc)
-	return n, ok, err
+	v, ok, err := s.lookup(key, sc)
+	return len(v), ok, err
 }
 
 // entry is one pair to store.
@@ -243,8 +232,8 @@ func (s *Store) put(es []entry) (others []entry, err error) {
 	}
 	es, others = es[:mine], es[mine:]
 
-	if len(es) == 1 && isPieces(old) {
-		done, err := s.putPiece(sh, at, depth, es[0], sc)
+	if len(es) == 1 && isShared(old) {
+		done, err := s.putShared(sh, at, depth, es[0], sc)
 		if done || err != nil {
 			return others, err
 		}
@@ -286,20 +275,22 @@ func (s *Store) put(es []entry) (others []entry, err error) {
 	return others, nil
 }
 
-// putPiece stores an entry in a bucket in pieces, if that can be done without
-// making the bucket anew. REQUIRES: write of the shard held.
-func (s *Store) putPiece(sh *shard, at *slot, depth int, e entry, sc *scratch) (done bool, err error) {
-	f, err := s.coder.parsePieces(bytesOf(at.bucket), maxRaw)
+// putShared stores an entry in a bucket of codec shared, if that can be done
+// without making the bucket anew. REQUIRES: write of the shard held.
+func (s *Store) putShared(sh *shard, slotAt *slot, depth int, e entry, sc *scratch) (done bool, err error) {
+	fail := func(err error) (bool, error) { return false, bucketError(e.shard, e.path, depth, err) }
+	f, err := s.coder.parseShared(bytesOf(slotAt.bucket))
 	if err != nil {
-		return false, bucketError(e.shard, e.path, depth, err)
+		return fail(err)
 	}
-	var it found
-	if sc.raw, it, err = s.coder.find(sc.raw[:0], &f, tagOf(e.path), e.key); err != nil {
-		return false, bucketError(e.shard, e.path, depth, err)
+	var at, oldSize int
+	var old []byte
+	if sc.raw, at, old, err = s.coder.find(sc.raw[:0], &f, tagOf(e.path), e.key); err != nil {
+		return fail(err)
 	}
-	by := size{valueBytes: int64(len(e.value))}
-	if it.at < f.entries {
-		by.valueBytes -= int64(it.valueSize)
+	by := size{valueBytes: int64(len(e.value) - len(old))}
+	if at < f.entries {
+		oldSize = len(sc.raw)
 	} else {
 		if f.entries >= s.split && depth < pathBits {
 			return false, nil
@@ -307,13 +298,16 @@ func (s *Store) putPiece(sh *shard, at *slot, depth int, e entry, sc *scratch) (
 		by.entries, by.keyBytes = 1, int64(len(e.key))
 	}
 	sc.next = pair.Append(sc.next[:0], e.key, e.value)
-	bucket, ok := s.coder.splice(&f, it, tagOf(e.path), sc.next, sc)
+	bucket, ok, err := s.coder.splice(&f, at, oldSize, tagOf(e.path), sc.next, sc)
+	if err != nil {
+		return fail(err)
+	}
 	if !ok {
 		return false, nil
 	}
-	by.rawBytes = int64(len(sc.next) - it.size)
-	by.storedBytes = int64(len(bucket) - len(at.bucket))
-	sh.replace(at, slot{bucket: bucket}, by)
+	by.rawBytes = int64(len(sc.next) - oldSize)
+	by.storedBytes = int64(len(bucket) - len(slotAt.bucket))
+	sh.replace(slotAt, slot{bucket: bucket}, by)
 	return true, nil
 }
 
@@ -400,26 +394,30 @@ func (s *Store) Delete(key []byte) (bool, error) {
 		ok := side.node == nil && err == nil && entries+h.entries <= s.split/2 && raw+h.raw <= splitBytes/2
 		return side.bucket, h, ok // a damaged one stays where it is
 	}
-	if isPieces(old) {
-		f, err := s.coder.parsePieces(bytesOf(old), maxRaw)
+	if isShared(old) {
+		f, err := s.coder.parseShared(bytesOf(old))
 		if err != nil {
 			return false, bucketError(i, path, depth, err)
 		}
-		var it found
-		if sc.raw, it, err = s.coder.find(sc.raw[:0], &f, tagOf(path), key); err != nil {
+		var at int
+		var value []byte
+		if sc.raw, at, value, err = s.coder.find(sc.raw[:0], &f, tagOf(path), key); err != nil {
 			return false, bucketError(i, path, depth, err)
 		}
-		if it.at == f.entries {
+		if at == f.entries {
 			return false, nil
 		}
-		if _, _, ok := sibling(f.entries-1, f.raw-it.size); !ok {
-			if bucket, ok := s.coder.cut(&f, it, sc); ok {
-				sh.replace(way[depth], slot{bucket: bucket}, size{
-					entries: -1, keyBytes: -int64(len(key)), valueBytes: -int64(it.valueSize),
-					rawBytes: -int64(it.size), storedBytes: int64(len(bucket) - len(old)),
-				})
-				return true, nil
+		rawSize := len(sc.raw)
+		if _, _, ok := sibling(f.entries-1, f.raw-rawSize); !ok && f.entries > 1 {
+			bucket, _, err := s.coder.splice(&f, at, rawSize, 0, nil, sc)
+			if err != nil {
+				return false, bucketError(i, path, depth, err)
 			}
+			sh.replace(way[depth], slot{bucket: bucket}, size{
+				entries: -1, keyBytes: -int64(len(key)), valueBytes: -int64(len(value)),
+				rawBytes: -int64(rawSize), storedBytes: int64(len(bucket) - len(old)),
+			})
+			return true, nil
 		}
 	}
 	var n int
@@ -576,50 +574,45 @@ func (s *Store) Keys(shard int, fn func(key []byte) error) error {
 	return s.Range(shard, func(key, _ []byte) error { return fn(key) })
 }
 
-// Checkpoint emits the buckets as they are stored, many to a record:
+// Checkpoint emits the buckets as they are stored, many to a record; those of
+// codec shared as buckets of S2.
 //
-//	+---------+----------------+
-//	| length  | bucket or code |   repeated
-//	| uvarint |                |
-//	+---------+----------------+
+//	+---------+--------+
+//	| length  | bucket |   repeated
+//	| uvarint |        |
+//	+---------+--------+
 //
-// A bucket in pieces comes after its code (see pieces.go). One that is merged
-// meanwhile may bring entries again, never older ones.
+// A bucket that is merged meanwhile may bring entries again, never older ones.
 func (s *Store) Checkpoint(emit func(rec []byte) error) (committed func() error, err error) {
 	rec := make([]byte, 0, 2*recordBytes)
-	var code []byte
-	known := map[int]bool{} // codes in rec
-	hand := func() error {
-		err := emit(rec)
-		rec = rec[:0]
-		clear(known)
-		return err
-	}
+	sc := s.borrow()
+	defer s.giveBack(sc)
 	for shard := range s.shards {
 		err := s.buckets(shard, func(bucket string, path uint64, depth int) error {
-			if isPieces(bucket) {
-				f, err := s.coder.parsePieces(bytesOf(bucket), maxRaw)
-				if err != nil {
-					return bucketError(shard, path, depth, err)
+			if isShared(bucket) {
+				var n int
+				var err error
+				if sc.raw, n, err = s.decode(sc.raw[:0], bucket, shard, path, depth); err != nil {
+					return err
 				}
-				if !known[f.number] {
-					known[f.number] = true
-					code = s.coder.appendCode(code[:0], f.number)
-					rec = append(binary.AppendUvarint(rec, uint64(len(code))), code...)
+				if bucket, err = s.plain.encode(sc.raw, n, sc); err != nil {
+					return bucketError(shard, path, depth, err)
 				}
 			}
 			rec = append(binary.AppendUvarint(rec, uint64(len(bucket))), bucket...)
 			if len(rec) < recordBytes {
 				return nil
 			}
-			return hand()
+			err := emit(rec)
+			rec = rec[:0]
+			return err
 		})
 		if err != nil {
 			return nil, err
 		}
 	}
 	if len(rec) > 0 {
-		if err := hand(); err != nil {
+		if err := emit(rec); err != nil {
 			return nil, err
 		}
 	}
@@ -630,9 +623,6 @@ func (s *Store) Checkpoint(emit func(rec []byte) error) (committed func() error,
 func (s *Store) Restore(rec []byte) error {
 	sc := s.borrow()
 	defer s.giveBack(sc)
-	known := codesOfRecord{}
-	c := s.coder
-	c.codes = known
 	var es []entry
 	for rest := rec; len(rest) > 0; {
 		at := len(rec) - len(rest)
@@ -646,13 +636,7 @@ func (s *Store) Restore(rec []byte) error {
 		bucket := rest[w : w+int(n)]
 		rest = rest[w+int(n):]
 		var err error
-		if n > 0 && bucket[0] == kindCode {
-			if err = c.addCode(known, bucket); err != nil {
-				return fail(err)
-			}
-			continue
-		}
-		if sc.raw, _, err = c.decode(sc.raw[:0], bucket, maxRaw); err != nil {
+		if sc.raw, _, err = s.plain.decode(sc.raw[:0], bucket, maxRaw); err != nil {
 			return fail(err)
 		}
 		es = es[:0]

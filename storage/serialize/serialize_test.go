@@ -21,7 +21,7 @@ func open(t testing.TB, o serialize.Options) *serialize.Store {
 }
 
 func TestConformance(t *testing.T) {
-	for _, o := range []serialize.Options{{}, {Codec: "s2", BucketEntries: 1}, {Codec: "none", BucketEntries: 3}} {
+	for _, o := range []serialize.Options{{}, {Codec: "shared"}, {Codec: "s2", BucketEntries: 1}, {Codec: "none", BucketEntries: 3}} {
 		t.Run(fmt.Sprintf("codec=%s/entries=%d", o.Codec, o.BucketEntries), func(t *testing.T) {
 			storagetest.Run(t, func(testing.TB) storagetest.Open {
 				return func() (storage.Store, error) { return serialize.New(o) }
@@ -41,6 +41,7 @@ func TestHotPathAllocations(t *testing.T) {
 		{"zstd", 1, 0},
 		{"deflate", 1, 0},
 		{"zlib", 1, 0},
+		{"shared", 1, 0},
 	} {
 		t.Run(tt.codec, func(t *testing.T) {
 			storagetest.Allocations(t, open(t, serialize.Options{Codec: tt.codec}), tt.set, tt.get)
@@ -97,7 +98,7 @@ func TestClassicDataShrinks(t *testing.T) {
 			st := s.Stats()
 			ratio := float64(st.KeyBytes+st.ValueBytes) / float64(st.StoredBytes)
 			t.Logf("ratio %.2f", ratio)
-			if least := map[string]float64{"deflate": 2.5, "zlib": 2.5, "zip": 1.5, "zstd": 2.5, "s2": 2, "none": 0.9}[name]; ratio < least {
+			if least := map[string]float64{"deflate": 2.5, "zlib": 2.5, "zip": 1.5, "zstd": 2.5, "s2": 2, "shared": 2, "none": 0.9}[name]; ratio < least {
 				t.Errorf("ratio %.2f, want at least %.2f", ratio, least)
 			}
 		})

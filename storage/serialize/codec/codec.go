@@ -1,7 +1,7 @@
 // Package codec compresses and decompresses blocks of bytes under one
 // append-style interface, with the encoders and decoders kept for reuse. It is
-// for the serialize mode, which compresses on every Set. [Pieces] is DEFLATE for
-// blocks of which a part is wanted at a time.
+// for the serialize mode, which compresses on every Set. All of them are those of
+// klauspost/compress.
 //
 // What a call allocates once warm, besides growing dst: nothing, but for zip
 // with about 20 objects each way, which is the price of an archive's directory.
@@ -47,6 +47,7 @@ func kinds() []kind {
 		{"zip", 1, 1, 9, "1 fastest, 9 smallest", newZip},
 		{"zstd", 1, 1, 4, "1 fastest, 4 smallest", newZstd},
 		{"s2", 1, 1, 3, "1 fastest, 3 smallest", newS2},
+		{"shared", 0, 0, 0, "", func(int) (Codec, error) { return NewShared(), nil }},
 		{"none", 0, 0, 0, "", newNone},
 	}
 }
@@ -67,6 +68,7 @@ func Names() []string {
 //	zip      a complete zip archive with one member, level 1..9
 //	zstd     Zstandard frames (RFC 8878), level 1..4
 //	s2       S2 blocks, an extension of Snappy, level 1..3
+//	shared   S2 blocks with a dictionary of what was encoded before; see [Shared]
 //	none     as it is
 //
 // Level 0 is the codec's default, the fastest.

@@ -22,8 +22,8 @@ func levels(t testing.TB) map[string]codec.Codec {
 			}
 		}
 	}
-	if len(all) != 3*10+5+4+1 {
-		t.Fatalf("%d codecs with levels, want 40", len(all))
+	if len(all) != 3*10+5+4+2 {
+		t.Fatalf("%d codecs with levels, want 41", len(all))
 	}
 	return all
 }
@@ -87,13 +87,14 @@ func TestNewRefusesWhatDoesNotExist(t *testing.T) {
 		level int
 		want  string
 	}{
-		{"an unknown name lists the names", "lzma", 0, "deflate, zlib, zip, zstd, s2, none"},
+		{"an unknown name lists the names", "lzma", 0, "deflate, zlib, zip, zstd, s2, shared, none"},
 		{"a level too high names the range", "deflate", 10, "use 1..9"},
 		{"a level too low names the range", "zlib", -1, "use 1..9"},
 		{"zip names the range", "zip", 99, "use 1..9"},
 		{"zstd names the range", "zstd", 5, "use 1..4"},
 		{"s2 names the range", "s2", 4, "use 1..3"},
 		{"none has no level", "none", 1, "no level"},
+		{"shared has no level", "shared", 2, "no level"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			if _, err := codec.New(tt.codec, tt.level); err == nil || !strings.Contains(err.Error(), tt.want) {
@@ -115,6 +116,7 @@ func TestAllocations(t *testing.T) {
 		{"zstd", 0, 0},
 		{"deflate", 0, 0},
 		{"zlib", 0, 0},
+		{"shared", 0, 0},
 		{"zip", 25, 28}, // with the race detector, which has pools lose some
 	} {
 		t.Run(tt.codec, func(t *testing.T) {
@@ -135,6 +137,45 @@ func TestAllocations(t *testing.T) {
 				t.Errorf("Decode allocates %v times, want at most %v", got, tt.dec)
 			}
 		})
+	}
+}
+
+// TestSharedLearnsWhatBlocksHaveInCommon has it encode two kinds of data, one after the other: each leaves less than alone,
+// and what was encoded with the first dictionary is still read.
+func TestSharedLearnsWhatBlocksHaveInCommon(t *testing.T) {
+	c := codec.NewShared()
+	block := func(kind string, i int) []byte {
+		return fmt.Appendf(nil, `{"kind":%q,"a long name of a field of %s":%d,"another name of %s":%d}`, kind, kind, i*7919, kind, i*104729)
+	}
+	var first [][]byte
+	for _, kind := range []string{"orders", "persons and their addresses"} {
+		alone := codec.NewShared()
+		enc, err := alone.Encode(nil, block(kind, 1))
+		if err != nil {
+			t.Fatal(err)
+		}
+		before := len(enc)
+		for i := range 4000 {
+			if enc, err = c.Encode(nil, block(kind, i)); err != nil {
+				t.Fatal(err)
+			}
+			if kind == "orders" {
+				first = append(first, enc)
+			}
+		}
+		if len(enc) > before*2/3 {
+			t.Errorf("%s: %d bytes, %d alone", kind, len(enc), before)
+		}
+	}
+	for i, enc := range first {
+		if got, err := c.Decode(nil, enc, len(block("orders", i))); err != nil || !bytes.Equal(got, block("orders", i)) {
+			t.Fatalf("block %d: %q, %v", i, got, err)
+		}
+	}
+	// Another one has no such dictionary.
+	last := first[len(first)-1]
+	if _, err := codec.NewShared().Decode(nil, last, len(block("orders", len(first)-1))); !errors.Is(err, codec.ErrCorrupt) || !strings.Contains(err.Error(), "no dictionary") {
+		t.Errorf("got %v", err)
 	}
 }
 

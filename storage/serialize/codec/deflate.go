@@ -2,10 +2,7 @@ package codec
 
 import (
 	"bytes"
-	"encoding/binary"
-	"errors"
 	"fmt"
-	"hash/adler32"
 	"io"
 	"slices"
 	"sync"
@@ -51,8 +48,15 @@ func (p *encoders[T]) put(e T) {
 type stream struct {
 	name    string
 	writers encoders[*encoder]
-	readers sync.Pool // of *inflater
-	unwrap  func(src []byte) (deflated, sum []byte, err error)
+	readers sync.Pool // of *decoder
+	open    func(io.Reader) (io.ReadCloser, error)
+}
+
+type decoder struct {
+	in bytes.Reader
+	r  io.ReadCloser // also a flate.Resetter; nil until there was something to read
+
+	spare [1]byte
 }
 
 type encoder struct {
@@ -78,8 +82,8 @@ func newDeflate(level int) (Codec, error) {
 			w, _ := flate.NewWriter(nil, level) // fails on a bad level only
 			return &encoder{w: w}
 		}),
-		readers: sync.Pool{New: func() any { return new(inflater) }},
-		unwrap:  func(src []byte) (deflated, sum []byte, err error) { return src, nil, nil },
+		readers: sync.Pool{New: func() any { return new(decoder) }},
+		open:    func(r io.Reader) (io.ReadCloser, error) { return flate.NewReader(r), nil },
 	}, nil
 }
 
@@ -90,8 +94,8 @@ func newZlib(level int) (Codec, error) {
 			w, _ := zlib.NewWriterLevel(nil, level) // fails on a bad level only
 			return &encoder{w: w}
 		}),
-		readers: sync.Pool{New: func() any { return new(inflater) }},
-		unwrap:  unwrapZlib,
+		readers: sync.Pool{New: func() any { return new(decoder) }},
+		open:    zlib.NewReader,
 	}, nil
 }
 
@@ -116,54 +120,42 @@ func (s *stream) Decode(dst, src []byte, rawLen int) ([]byte, error) {
 	if rawLen/maxDeflate > len(src) {
 		return dst, fmt.Errorf("%w: %s: %d bytes cannot hold %d", ErrCorrupt, s.name, len(src), rawLen)
 	}
-	deflated, sum, err := s.unwrap(src)
-	if err != nil {
-		return dst, fmt.Errorf("%w: %s: %w", ErrCorrupt, s.name, err)
-	}
-	f := s.readers.Get().(*inflater)
-	defer s.readers.Put(f)
-	out, rest, err := f.inflate(dst, deflated, rawLen)
-	switch {
-	case err != nil:
-	case len(rest) > 0:
-		err = fmt.Errorf("%d bytes after the end", len(rest))
-	case sum != nil && binary.BigEndian.Uint32(sum) != adler32.Checksum(out[len(dst):]):
-		err = errors.New("wrong checksum")
-	}
+	d := s.readers.Get().(*decoder)
+	defer s.readers.Put(d)
+	out, err := d.decode(dst, src, rawLen, s.open)
 	if err != nil {
 		return dst, fmt.Errorf("%w: %s: %w", ErrCorrupt, s.name, err)
 	}
 	return out, nil
 }
 
-// unwrapZlib takes off what RFC 1950 puts around DEFLATE:
-//
-//	+-----+-----+---------+-----------+
-//	| CMF | FLG | DEFLATE | Adler-32  |
-//	|     |     |         | 4 bytes   |
-//	+-----+-----+---------+-----------+
-func unwrapZlib(src []byte) (deflated, sum []byte, err error) {
-	const header, deflate, mostWindow, dictionary = 2, 8, 7, 1 << 5
-	if len(src) < header+adler32.Size {
-		return nil, nil, errTruncated
+func (d *decoder) decode(dst, src []byte, rawLen int, open func(io.Reader) (io.ReadCloser, error)) (out []byte, err error) {
+	d.in.Reset(src)
+	defer d.in.Reset(nil)
+	if d.r == nil {
+		d.r, err = open(&d.in)
+	} else {
+		err = d.r.(flate.Resetter).Reset(&d.in, nil)
 	}
-	if cmf, flg := src[0], src[1]; cmf&15 != deflate || cmf>>4 > mostWindow || flg&dictionary != 0 || binary.BigEndian.Uint16(src)%31 != 0 {
-		return nil, nil, errors.New("wrong header")
+	if err != nil {
+		return dst, err
 	}
-	end := len(src) - adler32.Size
-	return src[header:end], src[end:], nil
+	if out, err = readExactly(dst, d.r, rawLen, d.spare[:]); err == nil && d.in.Len() > 0 {
+		err = fmt.Errorf("%d bytes after the end", d.in.Len())
+	}
+	return out, err
 }
 
-// readExactly appends the n bytes that r has, no less and no more.
-func readExactly(dst []byte, r io.Reader, n int) ([]byte, error) {
+// readExactly appends the n bytes that r has, no less and no more. spare is for
+// one byte.
+func readExactly(dst []byte, r io.Reader, n int, spare []byte) ([]byte, error) {
 	start := len(dst)
 	dst = slices.Grow(dst, n)
 	if m, err := io.ReadFull(r, dst[start:start+n]); err != nil {
 		return dst[:start], fmt.Errorf("%d of %d bytes: %w", m, n, err)
 	}
 	// Reading on to the end makes r verify its checksum, where it has one.
-	var more [1]byte
-	switch m, err := io.ReadFull(r, more[:]); {
+	switch m, err := io.ReadFull(r, spare); {
 	case m > 0:
 		return dst[:start], fmt.Errorf("more than %d bytes", n)
 	case err != io.EOF:
@@ -265,5 +257,5 @@ func (c *zipCodec) decode(dst, src []byte, rawLen int) ([]byte, error) {
 		return nil, err
 	}
 	defer f.Close()
-	return readExactly(dst, f, rawLen)
+	return readExactly(dst, f, rawLen, make([]byte, 1))
 }
