@@ -108,16 +108,52 @@ func TestImportsPointDown(t *testing.T) {
 func TestTopLevelIsFixed(t *testing.T) {
 	want := map[string]bool{
 		"cmd": true, "kvserver": true, "wal": true, "storage": true, "client": true, "testdata": true, "go.mod": true, "go.sum": true,
-		"Makefile": true, "README.md": true, "LICENSE": true, "bin": true, "results": true, // the last two are made, not kept
+		"Makefile": true, "README.md": true, "LICENSE": true,
 	}
-	entries, err := os.ReadDir(root)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, e := range entries {
-		if !want[e.Name()] && !strings.HasPrefix(e.Name(), ".") {
-			t.Errorf("%s does not belong to the top level", e.Name())
+	for _, name := range topLevel(t, root) {
+		if !want[name] && !strings.HasPrefix(name, ".") {
+			t.Errorf("%s does not belong to the top level", name)
 		}
+	}
+}
+
+// topLevel is what of a repository belongs to it: what users keep beside, such as a server's data, is theirs.
+func topLevel(t *testing.T, dir string) (names []string) {
+	cmd := exec.CommandContext(t.Context(), "git", "ls-files", "-z")
+	cmd.Dir = dir
+	out, err := cmd.Output()
+	if err != nil {
+		t.Skipf("git does not tell what belongs to the project: %v", err)
+	}
+	seen := map[string]bool{}
+	for path := range strings.SplitSeq(strings.TrimRight(string(out), "\x00"), "\x00") {
+		if name, _, _ := strings.Cut(path, "/"); !seen[name] {
+			seen[name] = true
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+func TestWhatUsersKeepBesideTheProjectIsTheirs(t *testing.T) {
+	dir := t.TempDir()
+	for _, args := range [][]string{{"init", "-q"}, {"add", "wal"}} {
+		if err := os.MkdirAll(filepath.Join(dir, "wal"), 0o777); err != nil {
+			t.Fatal(err)
+		}
+		for _, path := range []string{"wal/doc.go", "data"} {
+			if err := os.WriteFile(filepath.Join(dir, path), nil, 0o666); err != nil {
+				t.Fatal(err)
+			}
+		}
+		cmd := exec.CommandContext(t.Context(), "git", args...)
+		cmd.Dir = dir
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Skipf("no git here: %v: %s", err, out)
+		}
+	}
+	if got := topLevel(t, dir); len(got) != 1 || got[0] != "wal" {
+		t.Errorf("the top level is %v, want wal alone", got)
 	}
 }
 
