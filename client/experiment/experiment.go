@@ -44,6 +44,7 @@ type Progress struct {
 	Now            string        // the cell that is being measured
 	Done, Total    int           // samples; Total 0: not known
 	Elapsed, Limit time.Duration // of measuring; Limit 0: no budget
+	Left           time.Duration // until the last round or the end of the budget; 0: not known
 	Widest         string        // the comparison that is known least, "memory/set"
 	HalfWidth      float64       // of its interval, as a part of 1; 0: none yet
 }
@@ -65,6 +66,9 @@ func (p Progress) String() string {
 		fmt.Fprintf(&b, " of %.0f", p.Limit.Seconds()/unit.Seconds())
 	}
 	b.WriteString(" " + word)
+	if p.Left > 0 {
+		fmt.Fprintf(&b, ", about %v left", p.Left.Round(max(time.Second, p.Left.Round(time.Minute)/20)))
+	}
 	if p.HalfWidth > 0 {
 		fmt.Fprintf(&b, "; %s at +-%.1f %%", p.Widest, 100*p.HalfWidth)
 	}
@@ -524,6 +528,7 @@ func (x *experiment) measure(ctx context.Context) (ended string, err error) {
 				continue
 			}
 			p.Done, p.Elapsed, p.Now = len(x.samples), x.spent, x.words(g)
+			p.Left = x.left(p)
 			x.Progress(p)
 			if err := x.group(ctx, block, place, g); err != nil {
 				return "", err
@@ -532,6 +537,21 @@ func (x *experiment) measure(ctx context.Context) (ended string, err error) {
 		}
 	}
 	return roundsWord(rounds), nil
+}
+
+// left is how long it still takes: by what samples took so far, and before the first by what they take at least.
+func (x *experiment) left(p Progress) time.Duration {
+	each := time.Duration(0)
+	if p.Done > 0 {
+		each = p.Elapsed / time.Duration(p.Done)
+	} else if samples, round := x.Round(); samples > 0 {
+		each = round / time.Duration(samples)
+	}
+	left := time.Duration(max(0, p.Total-p.Done)) * each
+	if rest := p.Limit - p.Elapsed; p.Limit > 0 && (p.Total == 0 || rest < left) {
+		left = max(0, rest)
+	}
+	return left
 }
 
 // group measures cells side by side and records them.

@@ -73,7 +73,7 @@ func TestAnExperimentMeasuresEveryCellOncePerRound(t *testing.T) {
 			if len(o.Samples) != 2*3*len(c.Load.Modes) || o.Blocks != 2 || o.Interrupted || o.Ended != "2 rounds" || o.Plan.Variants[2].Control != "A/A" {
 				t.Errorf("%d samples, %d rounds, ended %q, variants %+v", len(o.Samples), o.Blocks, o.Ended, o.Plan.Variants)
 			}
-			if want := fmt.Sprintf("0 of %d samples, 0 s; now ", 6*len(c.Load.Modes)); !strings.HasPrefix(lines[0], want) {
+			if want := fmt.Sprintf("0 of %d samples, 0 s, about ", 6*len(c.Load.Modes)); !strings.HasPrefix(lines[0], want) {
 				t.Errorf("progress %q, want %q", lines[0], want)
 			}
 			var replies int64 // of all: a machine that is busy may give one short window none

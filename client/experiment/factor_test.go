@@ -245,3 +245,27 @@ func TestAFactorWrittenAsPeopleDoIsExplainedBeforeAnythingStarts(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+func TestTheBaseIsMovedToTheFront(t *testing.T) {
+	factors := []Factor{{"GOGC", []string{"25", "50", "100", "off"}}, {"go", []string{"go1.26.8", "go1.27.3"}}}
+	for _, tt := range []struct{ base, gogc, go_, err string }{
+		{"", "25,50,100,off", "go1.26.8,go1.27.3", ""},
+		{"GOGC=100", "100,25,50,off", "go1.26.8,go1.27.3", ""},
+		{"go=go1.27.3, GOGC=off", "off,25,50,100", "go1.27.3,go1.26.8", ""},
+		{"GOGC=75", "", "", "none of the values 25,50,100,off"},
+		{"mode=file", "", "", "mode is not varied"},
+	} {
+		got, err := WithBase(factors, tt.base)
+		switch {
+		case tt.err != "":
+			if err == nil || !strings.Contains(err.Error(), tt.err) {
+				t.Errorf("%s: %v", tt.base, err)
+			}
+		case err != nil || strings.Join(got[0].Values, ",") != tt.gogc || strings.Join(got[1].Values, ",") != tt.go_:
+			t.Errorf("%s: %v, %v", tt.base, got, err)
+		}
+	}
+	if strings.Join(factors[0].Values, ",") != "25,50,100,off" {
+		t.Errorf("the caller's factors have changed: %v", factors)
+	}
+}

@@ -80,7 +80,7 @@ func openJournal(dir string, plan *Plan, adopt func(old Plan, now *Plan)) (_ *jo
 			err = fmt.Errorf("journal %s: %w", path, err)
 		}
 	}()
-	if err := lockFile(f); err != nil {
+	if err := LockFile(f); err != nil {
 		return nil, nil, fmt.Errorf("in use by another kvmark: %w", err)
 	}
 	content, err := io.ReadAll(f)

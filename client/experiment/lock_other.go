@@ -4,5 +4,5 @@ package experiment
 
 import "os"
 
-// lockFile does nothing: these systems have no lock that ends with the process and needs no more than a file.
-func lockFile(*os.File) error { return nil }
+// LockFile does nothing: these systems have no lock that ends with the process and needs no more than a file.
+func LockFile(*os.File) error { return nil }

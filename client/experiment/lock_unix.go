@@ -7,5 +7,5 @@ import (
 	"syscall"
 )
 
-// lockFile keeps other processes from the file until it is closed.
-func lockFile(f *os.File) error { return syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) }
+// LockFile keeps other processes from the file until it is closed.
+func LockFile(f *os.File) error { return syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) }

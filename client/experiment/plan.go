@@ -252,6 +252,44 @@ func (c Config) Open() bool {
 	return slices.ContainsFunc(loads, load.Config.Open)
 }
 
+// Round is how many samples a round has and how long it takes at least: windows, warm-ups and PING. Starting and filling servers
+// comes on top. REQUIRES: [Config.Check].
+func (c Config) Round() (samples int, least time.Duration) {
+	loads, _ := c.Loads()
+	if c.Control {
+		vs, _ := c.variants()
+		loads = append(loads, loads[:len(loads)/len(vs)]...) // the base again, in every mode
+	}
+	for _, l := range loads {
+		_, d := l.About()
+		least += d
+	}
+	return len(loads), least
+}
+
+// WithBase returns factors with the values named in base, NAME=VALUE,NAME=VALUE, as their first.
+func WithBase(factors []Factor, base string) ([]Factor, error) {
+	factors = slices.Clone(factors)
+	if base == "" {
+		return factors, nil
+	}
+	for part := range strings.SplitSeq(base, ",") {
+		name, value, _ := strings.Cut(strings.TrimSpace(part), "=")
+		i := slices.IndexFunc(factors, func(f Factor) bool { return f.Name == name })
+		if i < 0 {
+			return nil, fmt.Errorf("%q: %s is not varied", part, name)
+		}
+		values := factors[i].Values
+		at := slices.IndexFunc(values, func(v string) bool { return normal(name, v) == normal(name, value) })
+		if at < 0 {
+			return nil, fmt.Errorf("%q is none of the values %s", part, strings.Join(values, ","))
+		}
+		rest := slices.Delete(slices.Clone(values), at, at+1)
+		factors[i].Values = append([]string{values[at]}, rest...)
+	}
+	return factors, nil
+}
+
 // BuildsVariants reports whether variants differ in how they are built, so that one binary for all will not do.
 // REQUIRES: [Config.Check].
 func (c Config) BuildsVariants() bool {

@@ -61,7 +61,7 @@ func count(c *result.Cell, out outcome) {
 		c.FirstError = out.first.Error()
 	}
 	c.QPS = result.Number(float64(out.ok) / out.seconds)
-	c.Series = out.rows
+	c.SeriesSeconds, c.Series = len(out.rows), out.rows
 	c.LatencyUS, c.Histogram = out.latency.summary()
 	c.Open = out.due
 	if out.due > 0 {

@@ -8,9 +8,10 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 )
 
-// MaxBytes bounds what Read takes in: a month of per-second rows is well below it.
+// MaxBytes bounds what Read takes in: with MaxRows rows a cell, 50 cells of the longest windows are below it.
 const MaxBytes = 256 << 20
 
 // Encode returns the file's bytes: indented JSON with a line end. It fails where a number is NaN or infinite.
@@ -19,6 +20,10 @@ func (f *File) Encode() ([]byte, error) {
 	c.Schema = Schema
 	if c.Cells == nil { // lists are never null
 		c.Cells = []Cell{}
+	}
+	c.Cells = slices.Clone(c.Cells)
+	for i := range c.Cells {
+		c.Cells[i].Series = Thin(c.Cells[i].Series)
 	}
 	if c.Comparisons == nil {
 		c.Comparisons = []Comparison{}

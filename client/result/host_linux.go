@@ -2,7 +2,6 @@ package result
 
 import (
 	"os"
-	"path"
 	"path/filepath"
 	"runtime"
 	"strconv"
@@ -30,8 +29,8 @@ func CaptureHost(dir string) Host {
 		h.MemoryBytes = kib << 10
 	}
 	h.FileSystem, h.MountOptions = mount(text("/proc/self/mountinfo"), dir)
-	h.CgroupCPU = cgroup("cpu.max")
-	h.CgroupMemory = cgroup("memory.max")
+	groups := ourCgroups("/")
+	h.CgroupCPU, h.CgroupMemory = groups.cpuMax(), groups.memoryMax()
 	return h
 }
 
@@ -41,7 +40,7 @@ func CaptureRoom(dir string) Room {
 	if kib, ok := field(text("/proc/meminfo"), "MemAvailable:"); ok {
 		r.Memory = kib << 10
 	}
-	if limit, err := strconv.ParseInt(cgroup("memory.max"), 10, 64); err == nil && (r.Memory == 0 || limit < r.Memory) {
+	if limit, err := strconv.ParseInt(ourCgroups("/").memoryMax(), 10, 64); err == nil && (r.Memory == 0 || limit < r.Memory) {
 		r.Memory = limit
 	}
 	var s unix.Statfs_t
@@ -80,13 +79,7 @@ func CaptureLoad() Load {
 		sum := in + out
 		l.SwapPages = &sum
 	}
-	stat := cgroup("cpu.stat")
-	if n, ok := field(stat, "nr_throttled"); ok {
-		l.NrThrottled = &n
-	}
-	if n, ok := field(stat, "throttled_usec"); ok {
-		l.ThrottledUsec = &n
-	}
+	l.NrThrottled, l.ThrottledUsec = ourCgroups("/").throttled()
 	return l
 }
 
@@ -107,25 +100,6 @@ func field(s, name string) (int64, bool) {
 		}
 	}
 	return 0, false
-}
-
-// cgroup reads a file of our cgroup (version 2), or of the nearest one above that has it: limits are inherited.
-func cgroup(name string) string {
-	for line := range strings.Lines(text("/proc/self/cgroup")) {
-		group, ok := strings.CutPrefix(strings.TrimSpace(line), "0::")
-		if !ok {
-			continue
-		}
-		for ; ; group = path.Dir(group) {
-			if s := text(path.Join("/sys/fs/cgroup", group, name)); s != "" {
-				return s
-			}
-			if group == "/" || group == "." {
-				return ""
-			}
-		}
-	}
-	return ""
 }
 
 // mount finds the file system that holds dir: the deepest mount point above it, and of those at one point the last.

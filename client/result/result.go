@@ -134,7 +134,8 @@ type Cell struct {
 	Client        Client         `json:"client"`
 	Others        Others         `json:"others"`
 	SecondOpinion *SecondOpinion `json:"second_opinion,omitempty"`
-	Series        []Row          `json:"series"`
+	Series        []Row          `json:"series"`                   // of long windows some seconds only: see [Thin]
+	SeriesSeconds int            `json:"series_seconds,omitempty"` // how many rows there were
 }
 
 // MaxUS is the longest that any request sent within the window waited, in us: one that was open when it closed counts too.

@@ -102,6 +102,11 @@ func host(c *cli.Context, format report.Format, cfg *load.Config, open bool, pla
 	if err != nil {
 		return err
 	}
+	release, err := claimOut(path)
+	if err != nil {
+		return err
+	}
+	defer release()
 	show := newDisplay(c.App.ErrWriter)
 	ctx, kill, stop := interruptible(c.Context, show.note)
 	defer stop()

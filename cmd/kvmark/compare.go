@@ -30,10 +30,10 @@ func compareCommand() *cli.Command {
 		ArgsUsage: "[chat|conns]",
 		Usage:     "compare toolchains, GC settings, options or commits, with a verdict",
 		Description: "Every value of every --vary (their full product) is measured in every mode: a fresh server for each sample, filled,\n" +
-			"then Set and Get, in an order that cancels drift. The first value is the base. A control, the base measured again\n" +
+			"then Set and Get, in an order that cancels drift. The first value is the base, or what --base says. A control, the base measured again\n" +
 			"and linked anew, shows what this machine does when nothing differs, and nothing below that is claimed.\n\n" +
 			"  kvmark compare --vary go=go1.26.8,go1.27.3 --modes memory,serialize,file --rounds 12\n" +
-			"  kvmark compare --vary GOGC=25,50,100,200,400,off --modes memory --budget 20m\n" +
+			"  kvmark compare --vary GOGC=25,50,100,200,400,off --base GOGC=100 --modes memory --budget 20m\n" +
 			"  kvmark compare --vary GOEXPERIMENT=default,nogreenteagc --slices 500ms --until 1%\n" +
 			"  kvmark compare --vary server=./old,./new --modes memory --fail-on 'qps<-3%'\n\n" +
 			"  kvmark compare chat --pace flood --vary go=go1.26.8,go1.27.3             chat rooms instead of Sets and Gets\n\n" +
@@ -49,6 +49,7 @@ func compareCommand() *cli.Command {
 			stringsFlag("vary", "`NAME=V1,V2,...`, may be repeated"),
 			stringsFlag("vary-client", "`go=V1,V2,...`: toolchains of the load generator, which otherwise is this kvmark in every cell"),
 			&cli.BoolFlag{Name: "sample", Hidden: true},
+			&cli.StringFlag{Name: "base", Usage: "`NAME=VALUE` that all is compared with, instead of the first values of --vary; of several factors NAME=VALUE,NAME=VALUE"},
 			&cli.StringFlag{Name: "plan", Usage: "`FILE.toml` with named cells instead of --vary"},
 			&cli.StringFlag{Name: "modes", Value: strings.Join(d.Load.Modes, ","), Usage: "storage modes: memory, map, serialize, file, lsm"},
 			&cli.IntFlag{Name: "rounds", Value: d.Rounds, Usage: "samples of each cell (with --budget or --until: as many as these allow)"},
@@ -102,6 +103,7 @@ func compareAction(c *cli.Context) error {
 	if o.Out, err = comparePath(c.String("out"), time.Now()); err != nil {
 		return err
 	}
+	defer removeEmpty(o.Out) // if what follows is refused
 	show := newDisplay(c.App.ErrWriter)
 	if o.Server == "" && o.Source == "" && !o.BuildsVariants() { // as run does: the one that is there, else one that is built
 		if o.Server, _ = readyServer(); o.Server != "" {
@@ -122,6 +124,7 @@ func compareAction(c *cli.Context) error {
 	f.Version = f.Env.Client.Version
 	f.Env.Host = result.CaptureHost(dataDir(o.Load.Dir))
 	f.Env.Before = result.CaptureLoad()
+	show.note("%s", planWords(o.Config))
 	out, runErr := experiment.Run(ctx, o.Config)
 	show.clear()
 	if out == nil {
@@ -152,6 +155,21 @@ func compareAction(c *cli.Context) error {
 		return exitError(exitInvalid)
 	}
 	return judge(a, o.limits, show)
+}
+
+// planWords says what is about to happen and how long it takes.
+func planWords(c experiment.Config) string {
+	samples, round := c.Round()
+	words := fmt.Sprintf("a round is %d samples, at least %v", samples, round.Round(time.Second))
+	switch {
+	case c.Rounds > 0:
+		words += fmt.Sprintf("; %d rounds, at least %v in all", c.Rounds, (time.Duration(c.Rounds) * round).Round(time.Second))
+	case c.Budget > 0:
+		words += fmt.Sprintf("; at most %d rounds in %v", int(c.Budget/round), c.Budget)
+	default:
+		words += "; as many rounds as it takes"
+	}
+	return words + ", plus starting and filling servers"
 }
 
 // checkSizes refuses data that clearly exceed this machine. Servers that live side by side have to share it.
@@ -267,6 +285,9 @@ func compareOptions(c *cli.Context) (o compareFlags, err error) {
 		}
 		o.Factors = append(o.Factors, factor)
 	}
+	if o.Factors, err = experiment.WithBase(o.Factors, c.String("base")); err != nil {
+		return o, fmt.Errorf("--base: %w", err)
+	}
 	if path := c.String("plan"); path != "" {
 		text, err := os.ReadFile(path)
 		if err == nil {
@@ -351,7 +372,14 @@ func compareOptions(c *cli.Context) (o compareFlags, err error) {
 	if o.format, err = report.ParseFormat(c.String("format")); err != nil {
 		return o, err
 	}
-	return o, o.Check()
+	if err := o.Check(); err != nil {
+		return o, err
+	}
+	if samples, round := o.Round(); o.Budget > 0 && o.Budget < round {
+		return o, fmt.Errorf("budget %v: one round takes at least %v (%d samples, each with its windows and warm-ups): give more, or use a shorter --duration, or fewer modes or values",
+			o.Budget, round.Round(time.Second), samples)
+	}
+	return o, nil
 }
 
 // percent reads a flag such as 1%; not given, it is 0.

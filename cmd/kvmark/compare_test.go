@@ -9,7 +9,9 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -278,5 +280,62 @@ func TestRecipesOfCompareAreCommandLines(t *testing.T) {
 	}
 	if recipes < 4 {
 		t.Errorf("only %d recipes", recipes)
+	}
+}
+
+func TestABudgetThatHoldsNoRoundIsRefused(t *testing.T) {
+	t.Chdir(t.TempDir())
+	code, _, stderr := kvmark(t, "compare", "--vary", "GOGC=50,100", "--modes", "memory", "--duration", "1m", "--warmup", "0s", "--budget", "5s", "--out", "o")
+	if code != exitUsage || !strings.Contains(stderr, "budget 5s: one round takes at least 6m") {
+		t.Errorf("exit %d: %s", code, stderr)
+	}
+	if files, _ := os.ReadDir("."); len(files) != 0 {
+		t.Errorf("%v was made", files)
+	}
+}
+
+func TestOneResultDirectoryTakesOneResult(t *testing.T) {
+	args := append(serverIs(t, loadtest.Behaviour{}), "--duration", "1s")
+	out := filepath.Join(t.TempDir(), "out")
+	var codes [3]int
+	var words [3]string
+	var wait sync.WaitGroup
+	for i := range codes {
+		wait.Go(func() { codes[i], _, words[i] = kvmark(t, append(slices.Clone(args), "--out", out)...) })
+	}
+	wait.Wait()
+	saved, refused := 0, 0
+	for i, code := range codes {
+		switch {
+		case code == exitUsage && strings.Contains(words[i], "--out "+out):
+			refused++
+		case code == exitGood || code == exitInvalid:
+			saved++
+		}
+	}
+	if saved != 1 || refused != 2 {
+		t.Errorf("%d saved, %d refused: %v %q", saved, refused, codes, words)
+	}
+	if files, err := os.ReadDir(out); err != nil || len(files) != 1 {
+		t.Errorf("%v, %v", files, err)
+	}
+}
+
+func TestARefusedCommandLeavesNoDirectory(t *testing.T) {
+	t.Chdir(t.TempDir())
+	t.Setenv("PATH", "")
+	for _, command := range []string{"run", "chat", "conns", "compare --vary GOGC=50,100"} {
+		for _, out := range []string{"", " --out o/p"} {
+			code, _, stderr := kvmark(t, strings.Fields(command+out+" --server /no/such/kvserver")...)
+			files, _ := os.ReadDir(".")
+			for _, f := range files {
+				if inner, _ := os.ReadDir(f.Name()); f.Name() != "o" || len(inner) != 0 {
+					t.Errorf("%s%s: %s with %v is left", command, out, f.Name(), inner)
+				}
+			}
+			if code == exitGood {
+				t.Errorf("%s: exit %d: %s", command, code, stderr)
+			}
+		}
 	}
 }

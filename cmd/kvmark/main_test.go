@@ -71,7 +71,7 @@ func TestCommandLinesThatCannotWorkAreUsageErrors(t *testing.T) {
 		{"run --value-size 1TiB", `unknown unit "TiB": use B, KiB or MiB`},
 		{"run --value-size -1", `value size "-1": want at least 1 byte`},
 		{"run --workers 1024 --keys 1000000 --value-size 64MiB", "1024000000 keys (1024 workers x 1000000 keys) with values of 67108864 bytes take at least"},
-		{"run --modes file --workers 1024 --keys 1000000 --value-size 1MiB", "of disk in mode file"},
+		{"run --modes file --workers 64 --keys 100000 --value-size 1MiB", "of disk in mode file"},
 		{"compare --vary GOGC=50,100 --workers 1024 --keys 1000000 --value-size 64MiB", "use fewer --keys"},
 		{"run --warmup=-1s", "warmup -1s"},
 		{"run --workers 0", "workers 0"},

@@ -78,6 +78,11 @@ func measure(c *cli.Context, cfg load.Config, server, score string, format repor
 	if err != nil {
 		return err
 	}
+	release, err := claimOut(path)
+	if err != nil {
+		return err
+	}
+	defer release()
 	show := newDisplay(c.App.ErrWriter)
 	ctx, kill, stop := interruptible(c.Context, show.note)
 	defer stop()
