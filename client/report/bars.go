@@ -79,8 +79,10 @@ func (v bar) svg(series string, i, y int, most float64) string {
 
 // whisker is a line from low to high per cent of the width, with ends.
 func whisker(low, high float64, y int) string {
-	return fmt.Sprintf(`<line class="whisker" x1="%.2f%%" x2="%.2f%%" y1="%[3]d" y2="%[3]d"/><line class="whisker" x1="%[1].2f%%" x2="%[1].2f%%" y1="%[4]d" y2="%[5]d"/>`+
-		`<line class="whisker" x1="%[2].2f%%" x2="%[2].2f%%" y1="%[4]d" y2="%[5]d"/>`, low, high, y, y-4, y+4)
+	line := func(from, to float64, top, bottom int) string {
+		return fmt.Sprintf(`<line class="whisker" x1="%.2f%%" x2="%.2f%%" y1="%d" y2="%d"/>`, from, to, top, bottom)
+	}
+	return line(low, high, y, y) + line(low, low, y-4, y+4) + line(high, high, y-4, y+4)
 }
 
 func (b bars) alt() string {
@@ -109,7 +111,7 @@ func grouped(x float64) string {
 
 // effect is a change in per cent with its interval, as comparisons find it.
 type effect struct {
-	name, words    string // words: the verdict
+	name, words    string // in short, and in full
 	at, low, high  *float64
 	better, proven bool
 }
@@ -145,8 +147,15 @@ func (f forest) svg() template.HTML {
 		if math.Abs(v) < 1e-9 {
 			class, v = "zero", 0
 		}
-		fmt.Fprintf(&s, `<line class="%s" x1="%.2f%%" x2="%.2f%%" y1="20" y2="%d"/><text x="%.2f%%" y="%d" text-anchor="middle">%s</text>`,
-			class, percent(v), percent(v), bottom, percent(v), bottom+14, signed(v))
+		anchor := "middle"
+		switch { // or it would be cut off
+		case percent(v) < 10:
+			anchor = "start"
+		case percent(v) > 90:
+			anchor = "end"
+		}
+		fmt.Fprintf(&s, `<line class="%s" x1="%.2f%%" x2="%.2f%%" y1="20" y2="%d"/><text x="%.2f%%" y="%d" text-anchor="%s">%s</text>`,
+			class, percent(v), percent(v), bottom, percent(v), bottom+14, anchor, strings.Replace(fmt.Sprintf("%+.3g %%", v), "+0 %", "0", 1))
 	}
 	for i, e := range f.Effects {
 		y := 20 + effectHeight*i
@@ -154,8 +163,8 @@ func (f forest) svg() template.HTML {
 		if e.proven {
 			class = map[bool]string{true: "better", false: "worse"}[e.better]
 		}
-		fmt.Fprintf(&s, `<g class="%s"><title>%s</title><text x="0" y="%d">%s</text>`, class,
-			template.HTMLEscapeString(plain(e.name+": "+e.words)), y+14, template.HTMLEscapeString(plain(e.name)))
+		fmt.Fprintf(&s, `<g class="%s"><title>%s</title><text class="over" x="0" y="%d">%s</text>`, class,
+			template.HTMLEscapeString(plain(e.words)), y+14, template.HTMLEscapeString(plain(e.name)))
 		if e.low != nil && e.high != nil {
 			s.WriteString(whisker(percent(*e.low), percent(*e.high), y+26))
 		}
@@ -170,9 +179,9 @@ func (f forest) svg() template.HTML {
 func (f forest) alt() string {
 	words := f.Title
 	for _, e := range f.Effects {
-		words += "; " + e.name + ": " + e.words
+		words += "; " + e.words
 	}
 	return plain(words)
 }
 
-func signed(percent float64) string { return fmt.Sprintf("%+.3g %%", percent) }
+func signed(percent float64) string { return fmt.Sprintf("%+.1f %%", percent) }

@@ -24,6 +24,9 @@ func comparePage(f *result.File, study *Study) page {
 	for _, name := range metrics {
 		m, _ := compare.LookupMetric(name)
 		fo := forest{Title: "change of " + m.Title + ", 95 % intervals"}
+		if i := slices.IndexFunc(f.Comparisons, func(c result.Comparison) bool { return c.Base != f.Comparisons[0].Base }); i < 0 {
+			fo.Title = "change of " + m.Title + " against " + f.Comparisons[0].Base + ", 95 % intervals"
+		}
 		for _, c := range f.Comparisons {
 			if c.Metric == name && c.Ratio != nil {
 				fo.Effects = append(fo.Effects, effectOf(c))
@@ -63,21 +66,23 @@ func effectOf(c result.Comparison) effect {
 		}
 		return result.Number(100 * (*ratio - 1))
 	}
+	cell := strings.Trim(c.Mode+"/"+c.Op, "/")
 	e := effect{
-		name: fmt.Sprintf("%s: %s against %s: %s", strings.Trim(c.Mode+"/"+c.Op, "/"), c.Other, c.Base, c.Verdict),
-		at:   percent(c.Ratio), low: percent(c.CILow), high: percent(c.CIHigh),
+		name:  strings.TrimSpace(cell + " " + c.Other),
+		words: fmt.Sprintf("%s: %s against %s: %s", cell, c.Other, c.Base, c.Verdict),
+		at:    percent(c.Ratio), low: percent(c.CILow), high: percent(c.CIHigh),
 	}
 	m, _ := compare.LookupMetric(c.Metric)
 	e.proven = m.Better != compare.Neutral && (c.Verdict == "higher" || c.Verdict == "lower")
 	e.better = (c.Verdict == "higher") == (m.Better == compare.HigherIsBetter)
-	e.words = "change not known"
 	if e.at != nil {
-		e.words = signed(*e.at)
+		e.name += ": " + signed(*e.at)
+		e.words += ", " + signed(*e.at)
 		if e.low != nil && e.high != nil {
 			e.words += fmt.Sprintf(", 95 %% interval %s to %s", signed(*e.low), signed(*e.high))
 		}
-		e.name += ", " + e.words
 	}
+	e.name += ", " + c.Verdict
 	return e
 }
 
@@ -88,7 +93,7 @@ func findingWords(all []result.Comparison) (lines []string) {
 		switch {
 		case c.Verdict == "higher" || c.Verdict == "lower":
 			m, _ := compare.LookupMetric(c.Metric)
-			lines = append(lines, m.Title+" of "+effectOf(c).name)
+			lines = append(lines, m.Title+" of "+effectOf(c).words)
 		case strings.HasPrefix(c.Verdict, "same"):
 			same++
 		default:

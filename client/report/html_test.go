@@ -76,7 +76,7 @@ func TestTheComparisonsOfAPageComeBeforeItsSamples(t *testing.T) {
 	page := htmlOf(t, f)
 	at := 0
 	for _, want := range []string{
-		"QPS of memory/mix: GOGC=100 against GOGC=50: higher, +10 %, 95 % interval +8 % to +12 %", "Of 3 questions 2 proved a difference", "change of QPS, 95 % intervals",
+		"QPS of memory/mix: GOGC=100 against GOGC=50: higher, +10.0 %, 95 % interval +8.0 % to +12.0 %", "Of 3 questions 2 proved a difference", "change of QPS against GOGC=50, 95 % intervals",
 		`<g class="better">`, `<g class="unproven">`, "change of server CPU per operation", `<g class="worse">`, "QPS over peak RSS", "beaten by no other", "<h2>", "GOGC=400",
 	} {
 		i := strings.Index(page[at:], want)
@@ -84,6 +84,9 @@ func TestTheComparisonsOfAPageComeBeforeItsSamples(t *testing.T) {
 			t.Fatalf("no %q behind %q", want, page[max(0, at-80):at])
 		}
 		at += i
+	}
+	if strings.Contains(page, "%!") {
+		t.Error("a format that is none")
 	}
 	if strings.Contains(page, "A/A") {
 		t.Error("the control stands among what was asked for")
