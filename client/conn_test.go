@@ -467,3 +467,56 @@ func TestAskWithRepliesStillDueSendsAndDoesNotWait(t *testing.T) {
 		t.Fatal(err)
 	}
 }
+
+// A server stops reading while its replies are not taken. A client that writes its whole batch first then waits for the
+// server, and the server for the client.
+func TestADeepBatchIsReadWhileItIsWritten(t *testing.T) {
+	const requests = 500
+	value := bytes.Repeat([]byte("v"), 32<<10)
+	addr := serve(t, func(c net.Conn) { // one request, one reply, nothing between
+		var parser resp.Parser
+		var in []byte
+		chunk := make([]byte, 16<<10)
+		for {
+			args, n, err := parser.Next(in)
+			if err != nil {
+				return
+			}
+			if n == 0 {
+				k, err := c.Read(chunk)
+				if err != nil {
+					return
+				}
+				in = append(in, chunk[:k]...)
+				continue
+			}
+			reply := []byte("+OK\r\n")
+			if string(args[0]) == "GET" {
+				reply = resp.AppendBulk(nil, value)
+			}
+			in = in[n:]
+			if _, err := c.Write(reply); err != nil {
+				return
+			}
+		}
+	})
+	c := dial(t, addr, Options{})
+	for range 2 {
+		for range requests {
+			c.QueueSet([]byte("k"), value)
+			c.QueueGet([]byte("k"))
+		}
+		if err := c.Ask(); err != nil {
+			t.Fatal(err)
+		}
+		for i := range requests {
+			err := c.ReceiveSet()
+			if err == nil {
+				_, _, err = c.ReceiveGet()
+			}
+			if err != nil {
+				t.Fatalf("request %d: %v", i, err)
+			}
+		}
+	}
+}

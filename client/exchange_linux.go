@@ -4,6 +4,7 @@ import (
 	"io"
 	"net"
 	"syscall"
+	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -27,10 +28,69 @@ type exchange struct {
 	begun   bool
 	sent, n int
 	err     error
+
+	message *message // with arrivals noted; nil: not
+	lay     time.Duration
+	known   bool
 }
 
-// maxExchange is how large a batch may be: copying it keeps a processor.
-const maxExchange = 64 << 10
+// message is what recvmsg needs and gives. The kernel puts the time of arrival into oob.
+type message struct {
+	header unix.Msghdr
+	iov    unix.Iovec
+	oob    [64]byte
+}
+
+// track asks for the time of arrival of what is read.
+func (x *exchange) track() bool {
+	if x == nil {
+		return false
+	}
+	var failed error
+	err := x.conn.Control(func(fd uintptr) {
+		failed = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_TIMESTAMPNS, 1)
+	})
+	if err != nil || failed != nil {
+		return false
+	}
+	x.message = &message{}
+	return true
+}
+
+// delay is how long what do has read last had been there, if the system says so.
+func (x *exchange) delay() (time.Duration, bool) {
+	if x == nil {
+		return 0, false
+	}
+	return x.lay, x.known
+}
+
+// receive reads as read(2) does, and notes how long the data had been there. The clock of arrivals is the wall clock: a step
+// of it between arrival and reading makes one wrong delay.
+func (x *exchange) receive(fd uintptr) (int, error) {
+	m := x.message
+	m.iov.Base = unsafe.SliceData(x.in)
+	m.iov.SetLen(len(x.in))
+	m.header = unix.Msghdr{Iov: &m.iov, Control: &m.oob[0]}
+	m.header.SetIovlen(1)
+	m.header.SetControllen(len(m.oob))
+	for {
+		n, _, errno := unix.RawSyscall(unix.SYS_RECVMSG, fd, uintptr(unsafe.Pointer(&m.header)), 0)
+		switch {
+		case errno == unix.EINTR:
+			continue
+		case errno != 0:
+			return 0, errno
+		}
+		head := (*unix.Cmsghdr)(unsafe.Pointer(&m.oob[0]))
+		if int(m.header.Controllen) >= unix.CmsgLen(int(unsafe.Sizeof(unix.Timespec{}))) &&
+			head.Level == unix.SOL_SOCKET && head.Type == unix.SO_TIMESTAMPNS {
+			at := (*unix.Timespec)(unsafe.Pointer(&m.oob[unix.CmsgLen(0)]))
+			x.lay, x.known = max(0, time.Duration(time.Now().UnixNano()-at.Nano())), true
+		}
+		return int(n), nil
+	}
+}
 
 // newExchange returns nil for what is no socket.
 func newExchange(conn net.Conn) *exchange {
@@ -53,7 +113,7 @@ func (x *exchange) do(out, in []byte) (sent, n int, err error) {
 	if x == nil || len(out) > maxExchange || len(in) == 0 {
 		return 0, 0, nil
 	}
-	x.out, x.in, x.begun, x.sent, x.n, x.err = out, in, false, 0, 0, nil
+	x.out, x.in, x.begun, x.sent, x.n, x.err, x.known = out, in, false, 0, 0, nil, false
 	if err := x.conn.Read(x.turn); err != nil {
 		return x.sent, 0, err
 	}
@@ -71,7 +131,11 @@ func (x *exchange) step(fd uintptr) bool {
 		}
 		return x.err != nil || x.sent < len(x.out)
 	}
-	x.n, x.err = raw(unix.SYS_READ, fd, x.in)
+	if x.message != nil {
+		x.n, x.err = x.receive(fd)
+	} else {
+		x.n, x.err = raw(unix.SYS_READ, fd, x.in)
+	}
 	if x.err == nil && x.n == 0 {
 		x.err = io.EOF
 	}

@@ -2,7 +2,10 @@
 
 package client
 
-import "net"
+import (
+	"net"
+	"time"
+)
 
 // exchange is the short way of sending a batch that some systems have.
 type exchange struct{}
@@ -10,3 +13,7 @@ type exchange struct{}
 func newExchange(net.Conn) *exchange { return nil }
 
 func (*exchange) do([]byte, []byte) (sent, n int, err error) { return 0, 0, nil }
+
+func (*exchange) track() bool { return false }
+
+func (*exchange) delay() (time.Duration, bool) { return 0, false }

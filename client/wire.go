@@ -28,6 +28,11 @@ type Wire struct {
 
 	addr       string
 	conn       net.Conn
+	sending    []byte        // a large batch that a goroutine of ours writes
+	sent       chan error    // has its end; nil: none was ever sent so
+	busy       bool          // it has not been taken from sent
+	lay        time.Duration // see ReadDelay
+	layKnown   bool
 	exchange   *exchange // nil: there is none for this kind
 	in         []byte    // in[start:end] has arrived and is not yet taken; the last reply aliases what is before it
 	start, end int
@@ -38,6 +43,9 @@ type Wire struct {
 const (
 	readBuffer = 16 << 10
 	keepBuffer = 1 << 20 // a buffer that has grown beyond this is not kept
+
+	// maxExchange is how large a batch may be to be sent by an exchange: copying it keeps a processor.
+	maxExchange = 64 << 10
 )
 
 // NewWire returns a wire over a connection. addr is what errors call it.
@@ -66,8 +74,15 @@ func (w *Wire) Close() error { return w.conn.Close() }
 // Ask sends the batch as Flush does, and may wait until the first of its replies begins to arrive, which is cheaper where
 // it is read next: a batch without a reply, such as that of CLIENT REPLY OFF, is for Flush.
 func (w *Wire) Ask() error {
+	w.layKnown = false
 	if len(w.Out) == 0 || w.start < w.end { // no reply, or those to what was sent before
 		return w.Flush()
+	}
+	if err := w.settle(); err != nil {
+		return err
+	}
+	if len(w.Out) > maxExchange {
+		return w.send()
 	}
 	w.room()
 	sent, n, err := w.exchange.do(w.Out, w.in[w.end:])
@@ -80,16 +95,60 @@ func (w *Wire) Ask() error {
 		w.Out = w.Out[:0]
 		return w.broken(what, err)
 	}
+	w.lay, w.layKnown = w.exchange.delay()
 	w.Out = w.Out[:copy(w.Out, w.Out[sent:])]
 	if len(w.Out) == 0 {
 		return nil
 	}
-	return w.Flush()
+	return w.send()
 }
 
-// Flush sends the batch. The batch must be small enough for the server to take it in without its replies being read
-// meanwhile: a few hundred ordinary requests.
+// send has a goroutine write the batch, so that replies can be read meanwhile: a server that is not read from stops reading,
+// and both sides would wait for ever. The next Ask or Flush waits for its end.
+func (w *Wire) send() error {
+	if err := w.settle(); err != nil {
+		return err
+	}
+	if w.sent == nil {
+		w.sent = make(chan error, 1)
+	}
+	w.Out, w.sending, w.busy = w.sending[:0], w.Out, true
+	go func(conn net.Conn, b []byte, sent chan<- error) { // ends with the write: the connection has a deadline, or is closed
+		_, err := conn.Write(b)
+		sent <- err
+	}(w.conn, w.sending, w.sent)
+	return nil
+}
+
+// settle waits until a batch that a goroutine writes has gone out.
+func (w *Wire) settle() error {
+	if !w.busy {
+		return nil
+	}
+	err := <-w.sent
+	w.busy = false
+	if cap(w.sending) > keepBuffer {
+		w.sending = nil
+	}
+	if err != nil {
+		return w.broken("write", err)
+	}
+	return nil
+}
+
+// TrackReads asks the system to note when data arrive, and reports whether it does, for [Wire.ReadDelay].
+func (w *Wire) TrackReads() bool { return w.exchange.track() }
+
+// ReadDelay is how long the first bytes behind the last Ask had been there before they were read, if the system noted it:
+// what of a reply's time is this client's.
+func (w *Wire) ReadDelay() (d time.Duration, ok bool) { return w.lay, w.layKnown }
+
+// Flush sends the batch and returns when it has gone out. The batch must be small enough for the server to take it in
+// without its replies being read meanwhile: a few hundred ordinary requests. Ask has no such bound.
 func (w *Wire) Flush() error {
+	if err := w.settle(); err != nil {
+		return err
+	}
 	_, err := w.conn.Write(w.Out)
 	w.Out = w.Out[:0]
 	if cap(w.Out) > keepBuffer {

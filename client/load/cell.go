@@ -27,6 +27,11 @@ const (
 	maxCeilingShare = 1.0
 	minSent         = 0.99                  // of what was due in open loop
 	maxLateness     = 10 * time.Millisecond // of sends, at p99
+	// A client is late if replies lie unread for more of the service time than this, and for longer than a machine takes to
+	// wake a process that sleeps.
+	maxDelayShare = 0.5
+	maxDelayP50   = 300 * time.Microsecond
+	maxDelayP90   = time.Millisecond
 )
 
 func (s *session) newCell(op string) result.Cell {
@@ -85,6 +90,7 @@ type measured struct {
 	before, after edge
 	keys          int64   // DBSIZE after the window
 	ceiling       float64 // PINGs a second
+	floor         timing  // of PINGs at the run's rate, in open loop
 	slices        int     // pieces that the window consists of; 0: one
 	err           error   // why after and keys are not known
 }
@@ -136,7 +142,7 @@ func (s *session) judge(c *result.Cell, m measured) {
 	case out.ok == 0:
 		check("littles_law", false, "no right reply in the window")
 	case s.Rate.Open():
-		s.paced(c, m, check)
+		s.checkPace(c, m, check)
 	default:
 		// Little's law: what is in flight is rate x time. To the replies counted come the requests that were still open when
 		// the window closed, or not answered well. A place in a batch is taken until the whole batch is answered.
@@ -177,8 +183,8 @@ func (s *session) stalled(m measured, check func(string, bool, string, ...any)) 
 		open, allowed, 1e3*usual, 1e3*m.out.longest.Seconds())
 }
 
-// paced checks that the schedule was kept: a rate that was not sent says nothing about the server.
-func (s *session) paced(c *result.Cell, m measured, check func(string, bool, string, ...any)) {
+// checkPace checks that the schedule was kept: a rate that was not sent says nothing about the server.
+func (s *session) checkPace(c *result.Cell, m measured, check func(string, bool, string, ...any)) {
 	p := c.Pace
 	share := float64(p.Sent) / float64(p.Asked)
 	why := ""
@@ -197,9 +203,35 @@ func (s *session) paced(c *result.Cell, m measured, check func(string, bool, str
 		why = lateBecause(c.Others)
 	}
 	check("send_lateness", punctual, "%.0f us at p99 on free connections, at most %d%s", deref(late), maxLateness.Microseconds(), why)
+	s.clientDelay(c, m, check)
 	most := float64(s.Workload.Workers * s.Pipeline)
 	busy := (m.out.held + m.out.open).Seconds() / m.out.seconds
 	check("littles_law", busy <= most*(1+littleSlack), "%.2f in flight on average, at most %.0f", busy, most)
+}
+
+// clientDelay checks that service times are the server's: a reply that has arrived and waits for this process to read it
+// looks like a slow server. The system notes when replies arrive; a slow server delays none after that.
+func (s *session) clientDelay(c *result.Cell, m measured, check func(string, bool, string, ...any)) {
+	p, service, delay, floor := c.Pace, m.out.latency, m.out.readDelay, m.floor.latency
+	p.ReadDelayUS, _ = delay.summary()
+	words := ""
+	if floor != nil {
+		p.PingUS, _ = floor.summary()
+		words = fmt.Sprintf("; service time %.0f us at p50, PING at this rate %.0f us", deref(c.LatencyUS.P50), deref(p.PingUS.P50))
+	}
+	if delay.TotalCount() == 0 {
+		check("client_delay", true, "the system does not tell when replies arrived: not checked%s", words)
+		return
+	}
+	p50, p90 := delay.ValueAtPercentile(50), delay.ValueAtPercentile(90)
+	share := delay.Mean() / service.Mean()
+	late := share > maxDelayShare && (p50 > int64(maxDelayP50) || p90 > int64(maxDelayP90))
+	if late {
+		words += lateBecause(c.Others)
+		c.Client.Bound = "client"
+	}
+	check("client_delay", !late, "replies lay %.0f us at p50 and %.0f us at p90 before this client read them, %.0f %% of the service time%s",
+		float64(p50)/1e3, float64(p90)/1e3, 100*share, words)
 }
 
 // lateBecause says what else the machine did while requests were sent late. Whoever sleeps until a moment is woken late by a

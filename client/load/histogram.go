@@ -88,6 +88,7 @@ type timing struct {
 	firsts, lasts *histogram // of them, the first and the last of each batch; with a pipeline
 	response      *histogram // of every request due, from the moment it was due; in open loop
 	lateness      *histogram // of every request sent, after it was due and its connection free; in open loop
+	readDelay     *histogram // of the first reply of a batch: how long it had arrived before it was read; in open loop
 }
 
 func newTiming(depth int, open bool) timing {
@@ -96,13 +97,13 @@ func newTiming(depth int, open bool) timing {
 		t.firsts, t.lasts = newHistogram(), newHistogram()
 	}
 	if open {
-		t.response, t.lateness = newResponseHistogram(), newHistogram()
+		t.response, t.lateness, t.readDelay = newResponseHistogram(), newHistogram(), newHistogram()
 	}
 	return t
 }
 
 func (t *timing) all() []*histogram {
-	return []*histogram{t.latency, t.firsts, t.lasts, t.response, t.lateness}
+	return []*histogram{t.latency, t.firsts, t.lasts, t.response, t.lateness, t.readDelay}
 }
 
 func (t *timing) reset() {

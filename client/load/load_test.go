@@ -79,7 +79,7 @@ func failed(c result.Cell) []string {
 // unsound lists the failed checks but those that a machine too busy for a test's short windows fails.
 func unsound(c result.Cell) []string {
 	return slices.DeleteFunc(failed(c), func(name string) bool {
-		return slices.Contains([]string{"window_long_enough", "littles_law", "stalled", "asked_rate", "send_lateness"}, name)
+		return slices.Contains([]string{"window_long_enough", "littles_law", "stalled", "asked_rate", "send_lateness", "client_delay"}, name)
 	})
 }
 

@@ -204,6 +204,11 @@ func (w *worker) exchange(p *phase, begin, free time.Duration) (now time.Duratio
 		}
 	}
 	err = w.conn.Ask()
+	if p.rate.Open() {
+		if d, known := w.conn.ReadDelay(); known {
+			w.readDelay.record(d, 1)
+		}
+	}
 	counted, answered := 0, 0
 	for i := 0; i < len(w.batch) && err == nil; i++ {
 		var ok bool

@@ -67,6 +67,11 @@ func Explanations() []Explanation {
 			"Give the client a CPU of its own, or run it on another machine; stop what else runs.",
 		},
 		{
+			"client_delay", "in open loop replies did not lie unread for most of the service time, as the system's time stamps of their arrival tell",
+			"A client that is late to read makes a fast server look slow, most of all at low rates.",
+			"Give the client a CPU of its own, or run it on another machine; stop what else runs; use fewer --workers.",
+		},
+		{
 			"clock_step", "the clock moves in steps of at most 10 us",
 			"Coarse clocks (0.5 to 15 ms on some systems) turn most latencies into 0.",
 			"Use another system or clock source.",

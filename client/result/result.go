@@ -165,6 +165,10 @@ type Pace struct {
 	ResponseHistogram string  `json:"response_histogram,omitempty"`
 	// How late requests went out that were due on a free connection: the fault of this client and its machine.
 	LatenessUS Latency `json:"lateness_us"`
+	// How long replies had arrived before this client read them: its own part of the service time. Null where the system does
+	// not tell.
+	ReadDelayUS Latency `json:"read_delay_us"`
+	PingUS      Latency `json:"ping_us"` // service time of PING at the same rate, before and after the window
 }
 
 // Others is what else the machine did during the window. Null where the system does not tell.
