@@ -289,8 +289,8 @@ func (s *Store) Keys(shard int, fn func(key []byte) error) error {
 // Scan calls fn with some n keys of one partition in the order of their hashes:
 // a position is the upper bits of a hash. A Go map has no order to enter it in
 // the middle of, so each call looks at all hashes of the partition, though at
-// no other key than those that it returns: 4,000 hashes take 40 us, 400,000 (of
-// 100,000,000 keys) some 4 ms.
+// no other key than those that it returns. SCAN took 0.18 ms for some 250 of
+// 1,000,000 keys (2026-12-01, go1.26.8, linux/amd64, two slow processors).
 func (s *Store) Scan(shard int, from uint64, n int, fn func(key []byte) error) (next uint64, err error) {
 	const end = uint64(1) << usage.ScanBits
 	sh := &s.shards[shard]
