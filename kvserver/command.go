@@ -233,17 +233,26 @@ func is(arg []byte, word string) bool {
 	return true
 }
 
+// shown is what an error says of an argument: as much as n bytes of it, and as Redis does no more than what stands in front of a zero.
+func shown[T ~string | ~[]byte](arg T, n int) string {
+	text := string(arg[:min(len(arg), n)])
+	if zero := strings.IndexByte(text, 0); zero >= 0 {
+		text = text[:zero]
+	}
+	return text
+}
+
 // unknown replies to a command that is not in the table, with as much of its arguments as Redis would show.
 func (s *session) unknown(args [][]byte) {
-	const shown = 128
+	const most = 128
 	var b strings.Builder
 	for _, a := range args[1:] {
-		if b.Len() >= shown {
+		if b.Len() >= most {
 			break
 		}
-		fmt.Fprintf(&b, "'%s' ", a[:min(len(a), shown-b.Len())])
+		fmt.Fprintf(&b, "'%s' ", shown(a, most-b.Len()))
 	}
-	name := args[0][:min(len(args[0]), shown)]
+	name := shown(args[0], most)
 	if s.tx != nil {
 		s.tx.failed = true
 	}
@@ -253,7 +262,7 @@ func (s *session) unknown(args [][]byte) {
 
 // unknownPart replies to a container's unknown part.
 func (s *session) unknownPart(container *command, part []byte) {
-	s.reject(container, fmt.Sprintf("ERR unknown subcommand '%s'. Try %s HELP.", part[:min(len(part), 128)], strings.ToUpper(container.name)))
+	s.reject(container, fmt.Sprintf("ERR unknown subcommand '%s'. Try %s HELP.", shown(part, 128), strings.ToUpper(container.name)))
 }
 
 func keyTooLong(n, limit int) string {

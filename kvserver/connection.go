@@ -143,7 +143,7 @@ func helloCommand(s *session, args [][]byte) {
 			}
 			s.setName(args[i])
 		default:
-			s.fail(fmt.Sprintf("ERR Syntax error in HELLO option '%s'", args[i][:min(len(args[i]), 128)]))
+			s.fail(fmt.Sprintf("ERR Syntax error in HELLO option '%s'", shown(args[i], 128)))
 			return
 		}
 	}
@@ -259,7 +259,7 @@ func clientSetinfo(s *session, args [][]byte) {
 	case is(attribute, "lib-ver"):
 		i = 1
 	default:
-		s.fail("ERR Unrecognized option '" + string(attribute[:min(len(attribute), 128)]) + "'")
+		s.fail("ERR Unrecognized option '" + shown(attribute, 128) + "'")
 		return
 	}
 	if !validName(value) {
@@ -284,7 +284,7 @@ func clientList(s *session, args [][]byte) {
 	case is(args[0], "type") && len(args) == 2:
 		var ok bool
 		if wanted, ok = clientType(args[1]); !ok {
-			s.fail("ERR Unknown client type '" + string(args[1][:min(len(args[1]), 128)]) + "'")
+			s.fail("ERR Unknown client type '" + shown(args[1], 128) + "'")
 			return
 		}
 	case is(args[0], "id") && len(args) > 1:
@@ -384,7 +384,7 @@ func (f *killFilter) parse(args [][]byte) (text string) {
 			return errSyntax
 		}
 		value := string(args[i+1])
-		shown := value[:min(len(value), 128)]
+		text := shown(value, 128)
 		switch name := args[i]; {
 		case is(name, "id"):
 			id, ok := resp.ParseInt(args[i+1])
@@ -399,12 +399,12 @@ func (f *killFilter) parse(args [][]byte) (text string) {
 		case is(name, "type"):
 			fits, ok := clientType(args[i+1])
 			if !ok {
-				return "ERR Unknown client type '" + shown + "'"
+				return "ERR Unknown client type '" + text + "'"
 			}
 			f.add(func(c *conn) bool { return fits(c.session) })
 		case is(name, "user"):
 			if value != onlyUser {
-				return "ERR No such user '" + shown + "'"
+				return "ERR No such user '" + text + "'"
 			}
 		case is(name, "maxage"):
 			age, ok := resp.ParseInt(args[i+1])

@@ -117,7 +117,7 @@ func (s *session) parseExpire(args [][]byte, o *expireOptions) bool {
 		case is(a, "lt"):
 			o.ifEarlier = true
 		default:
-			s.fail("ERR Unsupported option " + string(a[:min(len(a), 128)]))
+			s.fail("ERR Unsupported option " + shown(a, 128))
 			return false
 		}
 	}

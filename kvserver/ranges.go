@@ -18,6 +18,7 @@ func getrangeCommand(s *session, args [][]byte) {
 	}
 	s.looked(found)
 	n := int64(len(s.value))
+	backwards := first < 0 && last < 0 && first > last // also where both are before the beginning
 	if first < 0 {
 		first = max(0, n+first)
 	}
@@ -25,7 +26,7 @@ func getrangeCommand(s *session, args [][]byte) {
 		last = max(0, n+last)
 	}
 	last = min(last, n-1)
-	if first > last {
+	if backwards || first > last {
 		s.out = resp.AppendBulk(s.out, "")
 		return
 	}

@@ -1,6 +1,7 @@
 package kvserver
 
 import (
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -367,7 +368,7 @@ func (s *session) sent() {
 
 // fail makes the error text the whole reply of the command.
 func (s *session) fail(text string) {
-	s.out = resp.AppendError(s.out[:s.start], text)
+	s.out = resp.AppendError(s.out[:s.start], strings.TrimRight(text, "\r\n"))
 }
 
 // ioError makes an error of the log or the store the whole reply of the command.

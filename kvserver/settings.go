@@ -147,7 +147,7 @@ func (s *session) settable(pairs [][]byte) (found []parameter) {
 	for i := 0; i < len(pairs); i += 2 {
 		p, ok := known[strings.ToLower(string(pairs[i]))]
 		if !ok {
-			s.fail(fmt.Sprintf("ERR Unknown option or number of arguments for CONFIG SET - '%s'", pairs[i][:min(len(pairs[i]), 128)]))
+			s.fail(fmt.Sprintf("ERR Unknown option or number of arguments for CONFIG SET - '%s'", shown(pairs[i], 128)))
 			return nil
 		}
 		switch {

@@ -17,6 +17,14 @@
 //	Persist    | 6  | key bytes | key |
 //	           +----+-----------+-----+
 //
+// The group is what one command changes, or one transaction: a record has no other mark of a transaction, as it is read as a whole
+// or not at all.
+//
+//	MSET a 1 b 2           | Set a 1 | Set b 2 |
+//	MULTI, INCR n, DEL a,
+//	FLUSHALL, SET c 3,
+//	EXEC                   | Set n 8 | Delete a | Clear | Set c 3 |
+//
 // Every operation is absolute, so that replaying one twice, or over a newer state that is then replayed as well, is right.
 package entry
 
