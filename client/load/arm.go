@@ -59,9 +59,11 @@ func Start(ctx context.Context, c Config) (_ *Arm, err error) {
 	if a.dir, err = newScratch(c); err != nil {
 		return nil, fmt.Errorf("load: %w", err)
 	}
+	a.s.pauses = watchPauses()
 	a.s.dir = a.dir.data()
 	defer func() {
 		if err != nil {
+			a.s.pauses.close()
 			_ = a.dir.remove()
 			err = fmt.Errorf("load: mode %s: %w", a.s.mode, err)
 		}
@@ -103,6 +105,9 @@ func (a *Arm) Begin(ctx context.Context, op string) error {
 		return s.cause(err)
 	}
 	m := &measurement{m: measured{kind: kinds[op], ceiling: s.ping(ctx, op)}}
+	if s.mute {
+		return s.cause(s.silence())
+	}
 	if s.Warmup > 0 {
 		m.m.warm = s.phase(ctx, m.m.kind, s.Rate.steady(), s.Warmup, s.progress(op, "warm-up"))
 	}
@@ -133,6 +138,9 @@ func (a *Arm) Slice(ctx context.Context, d time.Duration) Slice {
 		return a.driven.slice(ctx, d)
 	}
 	m := a.open
+	if m.m.out.silent { // the next slice would only wait as long again
+		return Slice{}
+	}
 	before := readOwn()
 	out := a.s.phase(ctx, m.m.kind, a.s.Rate, d, a.s.progress(m.cell.Op, "measure"))
 	m.expense.add(before, readOwn())
@@ -146,6 +154,8 @@ func (a *Arm) Slice(ctx context.Context, d time.Duration) Slice {
 	total.timing.merge(out.timing)
 	total.seconds += out.seconds
 	total.cut = total.cut || out.cut
+	total.silent = total.silent || out.silent
+	total.paused += out.paused
 	return Slice{out.ok, out.seconds}
 }
 
@@ -201,6 +211,7 @@ func (a *Arm) Stop() error {
 		return a.driven.Close()
 	}
 	a.s.close()
+	a.s.pauses.close()
 	err := a.s.server.stop(a.s.runner)
 	if !a.s.Keep {
 		err = errors.Join(err, a.dir.remove())

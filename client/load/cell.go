@@ -113,6 +113,7 @@ func (s *session) judge(c *result.Cell, m measured) {
 		}
 		check("completed", m.err == nil, "%s", words)
 	}
+	check("client_ran", out.paused == 0, "%s", pausedWords(out.paused))
 	check("errors", out.errors+m.warm.errors+c.Reconnects == 0, "%d in the window, %d in the warm-up, %d reconnects%s",
 		out.errors, m.warm.errors, c.Reconnects, because(firstOf(out.first, m.warm.first)))
 	if m.kind != sets {
@@ -170,6 +171,13 @@ func (s *session) judge(c *result.Cell, m measured) {
 	}
 	check("window_long_enough", out.seconds >= MinDuration.Seconds() && out.ok >= minReplies,
 		"%d right replies in %.3f s, at least %d in %v s", out.ok, out.seconds, minReplies, MinDuration.Seconds())
+}
+
+func pausedWords(d time.Duration) string {
+	if d == 0 {
+		return "this process was never stopped within the window"
+	}
+	return fmt.Sprintf("this client, or its machine, was stopped for %.2f s within the window: the other checks, and figures, say nothing about the server", d.Seconds())
 }
 
 // stalled checks that the server answered until the window closed. What it does not answer before is in no percentile, so

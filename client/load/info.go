@@ -127,6 +127,9 @@ func (after info) server(before info, ops int64) result.Server {
 	}
 	// The runtime refreshes its CPU classes when a cycle ends: without a cycle within the window there is nothing to
 	// tell, and pauses are not the window's own.
+	if s.GCCycles != nil && *s.GCCycles == 0 {
+		s.HeapLiveBytes = nil // it is known after a cycle: this would be the heap of some time before the window
+	}
 	if s.GCCycles != nil && *s.GCCycles > 0 {
 		work := delta("gc_cpu_seconds")
 		if idle := delta("gc_idle_seconds"); work != nil && idle != nil {

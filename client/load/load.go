@@ -124,6 +124,10 @@ const (
 	MaxDuration = 7 * 24 * time.Hour
 )
 
+// maxBatchBytes bounds the values of a batch, which a worker builds before it sends them: one of the largest values, or more
+// that are smaller.
+const maxBatchBytes = workload.MaxValueSize
+
 // MaxPipeline keeps a batch within what the system buffers between two processes, so that neither blocks the other.
 const MaxPipeline = 1024
 
@@ -179,6 +183,10 @@ func (c Config) Validate() error {
 		return errors.New("cold needs Linux: there is no way to drop the system's cache here")
 	case c.Server == "" && c.Target.Addr == "":
 		return errors.New("no server: want the path of a kvserver binary")
+	}
+	if batch := float64(c.Pipeline) * c.Workload.MeanValueBytes(); batch > maxBatchBytes {
+		return fmt.Errorf("pipeline %d x values of %.0f bytes = %.0f MiB in one batch, which is built in memory: want at most %d MiB, by a smaller pipeline or smaller values",
+			c.Pipeline, c.Workload.MeanValueBytes(), batch/(1<<20), maxBatchBytes>>20)
 	}
 	if !c.Rate.valid() {
 		return rateError(c.Rate.String())
@@ -272,7 +280,8 @@ func Run(ctx context.Context, c Config) (Outcome, error) {
 	if c.Workload, err = c.Workload.Calibrate(c.Codec, c.Level, c.BucketEntries); err != nil {
 		return Outcome{}, fmt.Errorf("load: %w", err)
 	}
-	r := &runner{Config: c, clockStep: clockStep()}
+	r := &runner{Config: c, clockStep: clockStep(), pauses: watchPauses()}
+	defer r.pauses.close()
 	if c.Target.Addr != "" {
 		err := r.target(ctx)
 		if r.out.Interrupted = ctx.Err() != nil || r.killed(); err != nil && !r.out.Interrupted {
@@ -351,6 +360,7 @@ type runner struct {
 	out        Outcome
 	clockStep  time.Duration
 	gomaxprocs string // of the first server
+	pauses     *pauses
 }
 
 func (r *runner) killed() bool {

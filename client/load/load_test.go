@@ -629,6 +629,9 @@ func TestConfigurationsThatCannotWorkAreRefused(t *testing.T) {
 		{"no repeat", func(c *Config) { c.Repeat = 0 }, "repeat 0"},
 		{"no pipeline", func(c *Config) { c.Pipeline = 0 }, "pipeline 0"},
 		{"a pipeline that could block itself", func(c *Config) { c.Pipeline = 5000 }, "pipeline 5000"},
+		{"a batch beyond memory", func(c *Config) {
+			c.Pipeline, c.Workload.ValueSize = 1024, workload.Size{Min: 4 << 20, Max: 4 << 20}
+		}, "pipeline 1024 x values of 4194304 bytes = 4096 MiB in one batch"},
 		{"endless patience", func(c *Config) { c.Patience = time.Hour }, "patience 1h"},
 		{"empty buckets", func(c *Config) { c.BucketEntries = 0 }, "bucket entries 0"},
 		{"no server", func(c *Config) { c.Server = "" }, "no server"},

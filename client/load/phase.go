@@ -19,6 +19,9 @@ type outcome struct {
 	seconds float64 // length of the window
 	rows    []result.Row
 	cut     bool // the window was ended early
+	silent  bool // no worker had a reply for as long as it may wait
+	began   time.Time
+	paused  time.Duration // this process did not run
 }
 
 // cutGrace is how long replies may still take once the run has been interrupted.
@@ -35,7 +38,7 @@ func (s *session) phase(ctx context.Context, k kind, r Rate, length time.Duratio
 	p.end.Store(int64(length))
 	var running sync.WaitGroup
 	for _, w := range s.workers {
-		w.t = tally{}
+		w.t, w.timedOut = tally{}, false
 		w.timing.reset()
 		w.second.reset()
 		w.setDeadline(time.Now().Add(length + s.Patience))
@@ -48,14 +51,20 @@ func (s *session) phase(ctx context.Context, k kind, r Rate, length time.Duratio
 	}()
 	p.t0 = time.Now()
 	close(p.start)
-	out := outcome{cut: s.watch(ctx, p, done, progress)}
+	out := outcome{began: p.t0, cut: s.watch(ctx, p, done, progress)}
+	out.paused = s.pauses.between(p.t0, time.Now())
 
+	timedOut := 0
 	out.timing = newTiming(s.Pipeline, r.Open())
 	for _, w := range s.workers {
+		if w.timedOut {
+			timedOut++
+		}
 		out.add(w.t)
 		out.timing.merge(w.timing)
 	}
 	// Workers whose connections have all broken leave before the end: then the window is as long as they lasted.
+	out.silent = timedOut == len(s.workers) && !out.cut
 	window := min(time.Duration(p.end.Load()), out.stopped)
 	out.seconds = window.Seconds()
 	out.rows = p.series.finish(window)

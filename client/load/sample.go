@@ -182,5 +182,22 @@ func cause(r result.Row, usual func(func(result.Row) *float64) float64) string {
 	if n, more := most(func(s *result.ServerRow) *float64 { return s.ReadBytes }, 2); more && n > 1<<20 {
 		return fmt.Sprintf("device: %.1f MB read", n/1e6)
 	}
+	// What is steady tells no second from another, but it is what stands out of the machine.
+	steady := func(number func(*result.ServerRow) *float64) float64 {
+		return usual(func(r result.Row) *float64 {
+			if r.Server == nil {
+				return nil
+			}
+			return number(r.Server)
+		})
+	}
+	if share := deref(s.StealShare); share > 0.02 {
+		return fmt.Sprintf("steady steal: the hypervisor took %.0f %% of the CPU time here, %.0f %% in the median second",
+			100*share, 100*steady(func(s *result.ServerRow) *float64 { return s.StealShare }))
+	}
+	if share := deref(s.OthersShare); share > 0.1 {
+		return fmt.Sprintf("steady other load: other processes used %.0f %% of the CPUs here, %.0f %% in the median second",
+			100*share, 100*steady(func(s *result.ServerRow) *float64 { return s.OthersShare }))
+	}
 	return "no cause seen"
 }

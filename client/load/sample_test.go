@@ -55,6 +55,26 @@ func TestASecondThatStandsOutIsToldWithItsCause(t *testing.T) {
 			}
 		})
 	}
+	t.Run("steady load is named with both figures", func(t *testing.T) {
+		for _, tt := range []struct {
+			row  result.ServerRow
+			want string
+		}{
+			{result.ServerRow{OthersShare: n(0.85)}, "other processes used 85 % of the CPUs here, 85 % in the median second"},
+			{result.ServerRow{StealShare: n(0.3)}, "the hypervisor took 30 % of the CPU time here, 30 % in the median second"},
+		} {
+			rows, samples := make([]result.Row, 9), make([]*result.ServerRow, 9)
+			for i := range rows {
+				rows[i] = result.Row{T: float64(i), Seconds: 1, OK: 1000, QPS: n(1000), P99US: n(500)}
+				samples[i] = &tt.row
+			}
+			rows[4].QPS = n(500)
+			join(rows, samples)
+			if !strings.Contains(rows[4].Cause, tt.want) {
+				t.Errorf("cause %q, want %q", rows[4].Cause, tt.want)
+			}
+		}
+	})
 	t.Run("too few seconds to know what is usual", func(t *testing.T) {
 		rows := []result.Row{{Seconds: 1, OK: 1000, QPS: n(1000)}, {T: 1, Seconds: 1, OK: 1, QPS: n(1)}}
 		join(rows, nil)

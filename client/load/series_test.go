@@ -134,10 +134,10 @@ func TestInfo(t *testing.T) {
 		}
 	})
 	t.Run("without a GC cycle in the window its share and pauses are not known", func(t *testing.T) {
-		before := info{"gc_cycles": "5", "gc_cpu_seconds": "1", "gc_idle_seconds": "0", "cpu_total_seconds": "10", "gc_pause_p50_us": "7"}
+		before := info{"heap_live_bytes": "77", "gc_cycles": "5", "gc_cpu_seconds": "1", "gc_idle_seconds": "0", "cpu_total_seconds": "10", "gc_pause_p50_us": "7"}
 		s := before.server(before, 10)
-		if s.GCCPUShare != nil || s.GCPauseUS.P50 != nil || s.GCCycles == nil || *s.GCCycles != 0 {
-			t.Errorf("share %v, pause %v, cycles %v", s.GCCPUShare, s.GCPauseUS.P50, s.GCCycles)
+		if s.GCCPUShare != nil || s.GCPauseUS.P50 != nil || s.GCCycles == nil || *s.GCCycles != 0 || s.HeapLiveBytes != nil {
+			t.Errorf("share %v, pause %v, cycles %v, live heap %v", s.GCCPUShare, s.GCPauseUS.P50, s.GCCycles, s.HeapLiveBytes)
 		}
 		after := info{"gc_cycles": "6", "gc_cpu_seconds": "3", "gc_idle_seconds": "1", "cpu_total_seconds": "20", "gc_pause_p50_us": "7"}
 		s = after.server(before, 10)

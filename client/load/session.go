@@ -26,6 +26,7 @@ type session struct {
 	workers    []*worker
 	reconnects int64
 	base       int64 // keys that a target held before
+	mute       bool  // the last PING had no reply for as long as it may take
 }
 
 // session measures all operations of one mode on a fresh server. Cells go to the runner's outcome. The error says that
@@ -344,11 +345,17 @@ func (s *session) cell(ctx context.Context, op string) (*result.Cell, error) {
 	if ctx.Err() != nil {
 		return nil, ctx.Err()
 	}
+	if s.mute {
+		return nil, s.cause(s.silence())
+	}
 	var warm outcome
 	if s.Warmup > 0 {
 		warm = s.phase(ctx, k, s.Rate.steady(), s.Warmup, s.progress(op, "warm-up"))
 		if warm.cut {
 			return nil, context.Canceled
+		}
+		if warm.silent {
+			return nil, s.cause(s.silence())
 		}
 	}
 	if err := s.connect(ctx); err != nil {
@@ -369,7 +376,13 @@ func (s *session) cell(ctx context.Context, op string) (*result.Cell, error) {
 	samples := s.sample(ctx, op, before)
 	out := s.phase(ctx, k, s.Rate, s.Duration, s.progress(op, "measure"))
 	join(out.rows, samples())
-	after, err := s.edge(ctx)
+	s.pauses.excuse(out.rows, out.began)
+	var after edge
+	if out.silent {
+		err = s.silence()
+	} else {
+		after, err = s.edge(ctx)
+	}
 	var keys int64
 	if err == nil {
 		keys, err = s.size(ctx)
@@ -392,11 +405,20 @@ func (s *session) cell(ctx context.Context, op string) (*result.Cell, error) {
 func (s *session) ping(ctx context.Context, op string) (best float64) {
 	for range pingSlices / 2 {
 		out := s.phase(ctx, pings, Rate{}, s.slice(), s.progress(op, "ping"))
+		if s.mute = out.silent; s.mute {
+			break
+		}
 		if out.seconds > 0 {
 			best = max(best, float64(out.ok)/out.seconds)
 		}
 	}
 	return best
+}
+
+// silence is the error of a phase that ended because no worker had a reply. The next would only wait as long again.
+func (s *session) silence() error {
+	s.server.silent.Store(true)
+	return fmt.Errorf("%s has not answered on any of %d connections for %v", s.server.addr, len(s.workers), s.Patience)
 }
 
 // A PING at the run's rate goes on until so many are due, within bounds.
@@ -409,12 +431,14 @@ const (
 // pingAtRate measures PING at the rate of the run, which is what a reply takes at least: low rates wake idle CPUs, so that
 // it is more than in closed loop. Empty in closed loop.
 func (s *session) pingAtRate(ctx context.Context, op string) timing {
-	if !s.Rate.Open() || ctx.Err() != nil {
+	if !s.Rate.Open() || ctx.Err() != nil || s.mute {
 		return timing{}
 	}
 	rate := s.Rate.steady()
 	length := min(max(time.Duration(pingsAtRate/rate.From*1e9), shortestAtRate), longestAtRate)
-	return s.phase(ctx, pings, rate, length, s.progress(op, "ping")).timing
+	out := s.phase(ctx, pings, rate, length, s.progress(op, "ping"))
+	s.mute = out.silent
+	return out.timing
 }
 
 // cause puts the server's death before its consequences.

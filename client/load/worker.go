@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"os"
 	"sync/atomic"
 	"time"
 
@@ -29,8 +30,9 @@ type worker struct {
 	gen  *workload.Generator
 	conn *client.Conn
 
-	dead    bool   // there is no connection, or it broke: it is replaced before the next phase
-	written bitmap // the keys whose Set was acknowledged
+	timedOut bool   // of the phase: it ended because no reply came
+	dead     bool   // there is no connection, or it broke: it is replaced before the next phase
+	written  bitmap // the keys whose Set was acknowledged
 
 	batch      []request
 	key, value []byte
@@ -158,6 +160,7 @@ func (w *worker) run(p *phase) {
 		begin = now
 		if err != nil {
 			w.dead = true
+			w.timedOut = errors.Is(err, os.ErrDeadlineExceeded)
 			w.t.errors++
 			w.t.note(err)
 			break

@@ -17,6 +17,11 @@ func Explanations() []Explanation {
 			"If it was interrupted, run it again. If the server died, its last words stand in the detail.",
 		},
 		{
+			"client_ran", "this process, and its machine, were never stopped within the window",
+			"A client that is stopped (Ctrl-Z, a suspended laptop, a paused virtual machine) sends and reads nothing; its clock goes on, and the server gets the blame.",
+			"Run it again, on a machine that stays awake. The other failed checks of this window mean nothing.",
+		},
+		{
 			"errors", "no error reply and no broken connection, in window or warm-up",
 			"An error is often the fastest answer a server has. It never counts as QPS, but it also took the place of a request that would have.",
 			"Read the first error's text in the detail.",
