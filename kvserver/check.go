@@ -24,46 +24,56 @@ func Check(fs vfs.FS, dir string) ([]wal.SegmentReport, error) {
 	if fs == nil {
 		fs = vfs.Default
 	}
-	mode, damage, err := modeOf(fs, dir, "")
+	p, damage, err := placeOf(fs, dir, "")
 	if err != nil {
 		// If it is one of ours all the same, only its mode is unknown: what is read below is what all modes have.
 		segments, _ := segmentNames(fs, fs.PathJoin(dir, walName))
-		if !isDamage(damage) || errors.Is(damage, os.ErrNotExist) && len(segments) == 0 {
+		if p == nil || !isDamage(damage) || errors.Is(damage, os.ErrNotExist) && len(segments) == 0 {
 			return nil, err
 		}
 	}
 	var all []wal.SegmentReport
-	if damage != nil {
-		r := wal.SegmentReport{Path: fs.PathJoin(dir, formatName)}
-		setDamage(&r, damage)
+	report := func(path string, err error) {
+		r := wal.SegmentReport{Path: path}
+		setDamage(&r, err)
 		all = append(all, r)
 	}
-	numbers, _, err := listCheckpoints(fs, fs.PathJoin(dir, checkpointName))
+	if damage != nil {
+		report(p.path(formatName), damage)
+	}
+	numbers, _, err := listCheckpoints(fs, p.path(checkpointName))
 	errs := []error{err}
 	for i, n := range numbers {
-		reports, err := checkCheckpoint(fs, dir, n, mode == storage.File && i == len(numbers)-1)
+		reports, err := p.checkCheckpoint(n, p.mode == storage.File && i == len(numbers)-1)
 		all, errs = append(all, reports...), append(errs, err)
 	}
-	if mode == storage.LSM {
-		r := wal.SegmentReport{Path: fs.PathJoin(dir, "lsm")}
-		if r.Records, err = lsm.Check(fs, dir, storeRecord(fs, dir, numbers)); err != nil {
+	if p.mode == storage.LSM {
+		r := wal.SegmentReport{Path: p.path(lsmName)}
+		if r.Records, err = lsm.Check(fs, dir, lsm.Identity(p.identity), p.storeRecord(numbers)); err != nil {
 			setDamage(&r, err)
 		}
 		all = append(all, r)
 	}
-	if _, err := checkClean(fs, dir); err != nil {
-		r := wal.SegmentReport{Path: fs.PathJoin(dir, cleanName)}
-		setDamage(&r, err)
-		all = append(all, r)
+	end, err := p.readClean()
+	if err != nil {
+		report(p.path(cleanName), err)
 	}
-	segments, err := checkLog(fs, dir, numbers, func() error { return nil })
-	return append(all, segments...), errors.Join(append(errs, err)...)
+	segments, err := p.checkLog(numbers, end, func() error { return nil })
+	all, errs = append(all, segments...), append(errs, err)
+	if err = errors.Join(errs...); err != nil || slices.ContainsFunc(all, func(r wal.SegmentReport) bool { return r.State == wal.Corrupt }) {
+		return all, err
+	}
+	// What a start would say in spite of all this.
+	if err := p.verify(&Options{Logf: func(string, ...any) {}}, end); err != nil {
+		report(dir, err)
+	}
+	return all, nil
 }
 
-// checkLog reports on the segments that are replayed over the newest of the checkpoints; those before it are about to go. It
-// asks going, whose error ends it, at every record.
-func checkLog(fs vfs.FS, dir string, checkpoints []uint64, going func() error) ([]wal.SegmentReport, error) {
-	path := fs.PathJoin(dir, walName)
+// checkLog reports on the segments that are replayed over the newest of the checkpoints; those before it are about to go. end is
+// where the log has to end, nil if that is not known. It asks going, whose error ends it, at every record.
+func (p *place) checkLog(checkpoints []uint64, end *wal.End, going func() error) ([]wal.SegmentReport, error) {
+	fs, path := p.fs, p.path(walName)
 	if _, err := fs.Stat(path); errors.Is(err, os.ErrNotExist) {
 		return []wal.SegmentReport{{Path: path, State: wal.Corrupt, Err: errLogGone}}, nil
 	}
@@ -74,7 +84,7 @@ func checkLog(fs vfs.FS, dir string, checkpoints []uint64, going func() error) (
 	}
 	undecoded := map[uint64]unread{} // the first record of a segment that is whole and makes no sense
 	records := map[uint64]int64{}
-	segments, err := wal.Scan(fs, path, func(segment uint64, offset int64, payload []byte) error {
+	segments, err := wal.Scan(fs, path, wal.Identity(p.identity), func(segment uint64, offset int64, payload []byte) error {
 		if err := checkEntries(payload); err != nil {
 			if _, second := undecoded[segment]; !second {
 				undecoded[segment] = unread{offset, err, records[segment]}
@@ -102,7 +112,25 @@ func checkLog(fs vfs.FS, dir string, checkpoints []uint64, going func() error) (
 		}
 		segments = slices.Insert(segments, 0, missing)
 	}
-	return segments, err
+	if err != nil {
+		return segments, err
+	}
+	if len(segments) > 0 && len(checkpoints) > 0 {
+		head, err := readCheckpointHeader(fs, p.path(checkpointName, checkpointFile(first)))
+		if r := &segments[0]; err == nil && r.State != wal.Corrupt && head.segment != 0 && r.ID != head.segment {
+			setDamage(r, fmt.Errorf("%w: its id is %016x, and the checkpoint was made over one with id %016x; put the right file here", wal.ErrUnlinked, r.ID, head.segment))
+		}
+	}
+	if end != nil && len(segments) == 0 {
+		segments = append(segments, wal.SegmentReport{Path: p.path(walName, segmentFile(end.Segment)), Segment: end.Segment, State: wal.Corrupt, Err: wal.ErrMissing})
+	} else if end != nil {
+		if r := &segments[len(segments)-1]; r.State != wal.Corrupt {
+			if err := r.Lost(*end); err != nil {
+				setDamage(r, err)
+			}
+		}
+	}
+	return segments, nil
 }
 
 // checkEntries returns what is wrong with the payload of a record.
@@ -123,10 +151,10 @@ func damageOf(r wal.SegmentReport) error {
 
 // storeRecord returns the first record of the store in the newest checkpoint, nil if it has none that can be read. The lsm mode
 // has one in each.
-func storeRecord(fs vfs.FS, dir string, checkpoints []uint64) (rec []byte) {
+func (p *place) storeRecord(checkpoints []uint64) (rec []byte) {
 	if n := len(checkpoints); n > 0 {
-		path := fs.PathJoin(dir, checkpointName, checkpointFile(checkpoints[n-1]))
-		_, _, _ = readCheckpoint(fs, path, func(kind byte, payload []byte) error { // what is wrong with it is reported by itself
+		newest := checkpoints[n-1]
+		_, _, _, _ = p.readCheckpoint(p.path(checkpointName, checkpointFile(newest)), newest, func(kind byte, payload []byte) error { // what is wrong with it is reported by itself
 			if kind == frameStore && rec == nil {
 				rec = slices.Clone(payload)
 			}
@@ -137,14 +165,14 @@ func storeRecord(fs vfs.FS, dir string, checkpoints []uint64) (rec []byte) {
 }
 
 // checkCheckpoint reports on a checkpoint, and on the value files that it refers to if they are to be read.
-func checkCheckpoint(fs vfs.FS, dir string, number uint64, values bool) ([]wal.SegmentReport, error) {
-	r := wal.SegmentReport{Path: fs.PathJoin(dir, checkpointName, checkpointFile(number))}
-	good := wal.SegmentReport{Path: fs.PathJoin(dir, "values")}
+func (p *place) checkCheckpoint(number uint64, values bool) ([]wal.SegmentReport, error) {
+	r := wal.SegmentReport{Path: p.path(checkpointName, checkpointFile(number))}
+	good := wal.SegmentReport{Path: p.path(valuesName)}
 	damaged := map[string]*wal.SegmentReport{}
-	salvager := file.NewSalvager(fs, dir)
+	salvager := file.NewSalvager(p.fs, p.dir, file.Identity(p.identity))
 	var kept []byte
 	var err error
-	r.Records, r.Bytes, err = readCheckpoint(fs, r.Path, func(kind byte, payload []byte) error {
+	_, r.Records, r.Bytes, err = p.readCheckpoint(r.Path, number, func(kind byte, payload []byte) error {
 		switch {
 		case kind == frameEnds:
 			return checkEntries(payload)
@@ -153,6 +181,8 @@ func checkCheckpoint(fs vfs.FS, dir string, number uint64, values bool) ([]wal.S
 			kept, err = salvager.Record(kept[:0], payload, func(_ []byte, err error) { noteDamage(damaged, err) })
 			good.Bytes += int64(len(kept))
 			return err
+		case kind == frameStore && p.mode != "" && p.mode != storage.File:
+			return storage.CheckRecord(p.mode, payload)
 		}
 		return nil
 	})
@@ -189,7 +219,11 @@ func noteDamage(all map[string]*wal.SegmentReport, err error) {
 func setDamage(r *wal.SegmentReport, err error) {
 	r.State, r.Err = wal.Corrupt, err
 	if c, ok := errors.AsType[*wal.CorruptionError](err); ok {
-		r.Offset, r.Err = c.Offset, c.Err
+		r.Path, r.Offset, r.Err = c.Path, c.Offset, c.Err
+	} else if d, ok := errors.AsType[*lsm.DamageError](err); ok {
+		r.Path, r.Offset, r.Err = d.Path, d.Offset, d.Err
+	} else if d, ok := errors.AsType[*file.DamageError](err); ok {
+		r.Path, r.Offset, r.Err = d.Path, d.Offset, d.Err
 	}
 }
 
@@ -199,12 +233,12 @@ func Dump(fs vfs.FS, dir string, fn func(segment uint64, offset int64, payload [
 	if fs == nil {
 		fs = vfs.Default
 	}
-	path := fs.PathJoin(dir, walName)
-	_, damage := ReadFormat(fs, dir)
-	if segments, err := segmentNames(fs, path); err != nil || damage != nil && (len(segments) == 0 || !isDamage(damage)) {
-		return errors.Join(damage, err)
+	p, damage, err := placeOf(fs, dir, "")
+	segments, serr := segmentNames(fs, fs.PathJoin(dir, walName))
+	if p == nil || serr != nil || damage != nil && (len(segments) == 0 || !isDamage(damage)) {
+		return errors.Join(damage, serr, err)
 	}
-	reports, err := wal.Scan(fs, path, fn)
+	reports, err := wal.Scan(fs, p.path(walName), wal.Identity(p.identity), fn)
 	errs := []error{damage, err}
 	for _, r := range reports {
 		if r.State == wal.Corrupt {

@@ -90,9 +90,9 @@ func TestDumpOfANewerVersion(t *testing.T) {
 	srv := open(t, Options{FS: fs})
 	speak(t, srv).want("SET k v", ok)
 	shutdown(t, srv)
-	writeFile(t, fs, "/data/FORMAT", []byte("kvmark data directory\nversion 2\nmode memory\n"))
+	writeFile(t, fs, "/data/FORMAT", []byte(Format{formatVersion + 1, storage.Memory, identity{1}}.text()))
 	err := Dump(fs, "/data", func(uint64, int64, []byte) error { return errors.New("it is read") })
-	if err == nil || !strings.Contains(err.Error(), "version 2") || strings.Contains(err.Error(), "it is read") {
+	if err == nil || !strings.Contains(err.Error(), "version 3") || strings.Contains(err.Error(), "it is read") {
 		t.Errorf("got %v", err)
 	}
 }

@@ -35,42 +35,122 @@ import (
 // Operations that run meanwhile are in the state or not; replaying N makes them so, since all of them are absolute.
 // A start takes the newest checkpoint there is. All integers are little-endian, checksums CRC-32C:
 //
-//	+-------------+-------+-------+-----+-----------+
-//	| "kvmckpt1"  | frame | frame | ... | end frame |
-//	+-------------+-------+-------+-----+-----------+
+//	+------------+-------+-------+-----+-----------+
+//	| header, 44 | frame | frame | ... | end frame |
+//	+------------+-------+-------+-----+-----------+
+//
+//	header +----------------+---------------+------------+----------------+--------------+
+//	       | "kvmckpt2" (8) | identity (16) | number (8) | segment id (8) | checksum (4) |
+//	       +----------------+---------------+------------+----------------+--------------+
+//	         identity: the data directory's      segment id: of segment N, see package wal      of the bytes before it
 //
 //	frame  +--------------+-----------+------------+------------------+
 //	       | checksum (4) | kind (1)  | length (4) | payload          |
 //	       +--------------+-----------+------------+------------------+
-//	         of the frame's offset in the file (8), kind, length, payload
+//	         of identity (16), number (8), the frame's offset in the file (8), kind, length, payload
 //
 //	kind 1: a record of the store    kind 2: entries of the log's format, for the keys' ends
 //	kind 3: the end; payload: number of frames before it (8)
 //
 // These are part of the disk format and must not change.
 const (
-	checkpointMagic = "kvmckpt1"
+	checkpointMagic = "kvmckpt2"
 	frameStore      = 1
 	frameEnds       = 2
 	frameEnd        = 3
 	frameHeader     = 4 + 1 + 4
+
+	checkpointHeaderSize = len(checkpointMagic) + len(identity{}) + 8 + 8 + 4
 )
+
+// checkpointHeader is what a checkpoint says of itself.
+type checkpointHeader struct {
+	identity identity
+	number   uint64 // the first segment to replay
+	segment  uint64 // the id of that
+}
+
+func (h checkpointHeader) append(dst []byte) []byte {
+	start := len(dst)
+	dst = append(append(dst, checkpointMagic...), h.identity[:]...)
+	dst = binary.LittleEndian.AppendUint64(dst, h.number)
+	dst = binary.LittleEndian.AppendUint64(dst, h.segment)
+	return binary.LittleEndian.AppendUint32(dst, crc32.Checksum(dst[start:], castagnoli()))
+}
+
+// seed is where the checksum of every frame begins.
+func (h checkpointHeader) seed() uint32 {
+	return crc32.Checksum(binary.LittleEndian.AppendUint64(h.identity[:], h.number), castagnoli())
+}
+
+// parseCheckpointHeader says what is wrong with the header that b begins with.
+func parseCheckpointHeader(b []byte) (h checkpointHeader, err error) {
+	n := len(checkpointMagic)
+	if len(b) < checkpointHeaderSize {
+		return h, errors.New("the file ends inside the checkpoint's header")
+	}
+	if string(b[:n]) != checkpointMagic {
+		return h, fmt.Errorf("checkpoint begins with %q, not %q", b[:n], checkpointMagic)
+	}
+	at := checkpointHeaderSize - 4
+	if got, want := crc32.Checksum(b[:at], castagnoli()), binary.LittleEndian.Uint32(b[at:]); got != want {
+		return h, fmt.Errorf("checkpoint header: checksum is %08x, want %08x", want, got)
+	}
+	n += copy(h.identity[:], b[n:])
+	h.number, h.segment = binary.LittleEndian.Uint64(b[n:]), binary.LittleEndian.Uint64(b[n+8:])
+	return h, nil
+}
+
+// check says why a good header is not that of the checkpoint that should be there.
+func (h checkpointHeader) check(id identity, number uint64) error {
+	switch {
+	case h.identity != id:
+		return fmt.Errorf("the checkpoint belongs to another data directory (its header says %s, this one is %s): move it away and put the right file here", h.identity, id)
+	case h.number != number:
+		return fmt.Errorf("its header says that it is checkpoint %s: was it renamed or copied? Put the right file here", checkpointFile(h.number))
+	}
+	return nil
+}
+
+// readCheckpointHeader returns the header of a checkpoint; the zero one if it has none that can be read.
+func readCheckpointHeader(fs vfs.FS, path string) (h checkpointHeader, err error) {
+	f, err := fs.Open(path)
+	if err != nil {
+		return h, fmt.Errorf("kvserver: %w", err)
+	}
+	b, err := io.ReadAll(io.LimitReader(f, int64(checkpointHeaderSize)))
+	if err = errors.Join(err, f.Close()); err != nil {
+		return h, fmt.Errorf("kvserver: read %s: %w", path, err)
+	}
+	if parsed, err := parseCheckpointHeader(b); err == nil {
+		h = parsed
+	}
+	return h, nil
+}
 
 func castagnoli() *crc32.Table { return crc32.MakeTable(crc32.Castagnoli) } // made once by the library
 
-func frameSum(offset int64, header, payload []byte) uint32 {
+func frameSum(seed uint32, offset int64, header, payload []byte) uint32 {
 	var at [8]byte
 	binary.LittleEndian.PutUint64(at[:], uint64(offset))
-	sum := crc32.Update(0, castagnoli(), at[:])
+	sum := crc32.Update(seed, castagnoli(), at[:])
 	sum = crc32.Update(sum, castagnoli(), header[4:])
 	return crc32.Update(sum, castagnoli(), payload)
 }
 
-// checkpointWriter writes frames.
+// checkpointWriter writes a checkpoint.
 type checkpointWriter struct {
 	w      *bufio.Writer
+	seed   uint32
 	offset int64
 	frames uint64
+}
+
+func newCheckpointWriter(w io.Writer, h checkpointHeader) (*checkpointWriter, error) {
+	c := &checkpointWriter{w: bufio.NewWriterSize(w, 1<<20), seed: h.seed()}
+	n, err := c.w.Write(h.append(nil))
+	c.offset = int64(n)
+	return c, err
 }
 
 func (c *checkpointWriter) frame(kind byte, payload []byte) error {
@@ -80,7 +160,7 @@ func (c *checkpointWriter) frame(kind byte, payload []byte) error {
 	var header [frameHeader]byte
 	header[4] = kind
 	binary.LittleEndian.PutUint32(header[5:], uint32(len(payload)))
-	binary.LittleEndian.PutUint32(header[:], frameSum(c.offset, header[:], payload))
+	binary.LittleEndian.PutUint32(header[:], frameSum(c.seed, c.offset, header[:], payload))
 	if _, err := c.w.Write(header[:]); err != nil {
 		return err
 	}
@@ -108,27 +188,34 @@ func (s *sequential) Write(b []byte) (int, error) {
 
 // readCheckpoint calls fn for the frames of a checkpoint, in order, and returns their number. The payload is valid during
 // the call. Damage is a [wal.CorruptionError].
-func readCheckpoint(fs vfs.FS, path string, fn func(kind byte, payload []byte) error) (frames, size int64, err error) {
-	f, err := fs.Open(path)
+func (p *place) readCheckpoint(path string, number uint64, fn func(kind byte, payload []byte) error) (h checkpointHeader, frames, size int64, err error) {
+	f, err := p.fs.Open(path)
 	if err != nil {
-		return 0, 0, fmt.Errorf("kvserver: %w", err)
+		return h, 0, 0, fmt.Errorf("kvserver: %w", err)
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
 	info, err := f.Stat()
 	if err != nil {
-		return 0, 0, fmt.Errorf("kvserver: %w", err)
+		return h, 0, 0, fmt.Errorf("kvserver: %w", err)
 	}
 	size = info.Size()
 	r := bufio.NewReaderSize(f, 1<<20)
-	offset := int64(len(checkpointMagic))
-	damaged := func(format string, args ...any) (int64, int64, error) {
-		return frames, size, &wal.CorruptionError{Path: path, Offset: offset, Err: fmt.Errorf(format, args...)}
+	offset := int64(0)
+	damaged := func(format string, args ...any) (checkpointHeader, int64, int64, error) {
+		return h, frames, size, &wal.CorruptionError{Path: path, Offset: offset, Err: fmt.Errorf(format, args...)}
 	}
-	magic := make([]byte, len(checkpointMagic))
-	if _, err := io.ReadFull(r, magic); err != nil || string(magic) != checkpointMagic {
-		offset = 0
-		return damaged("checkpoint begins with %q, not %q", magic, checkpointMagic)
+	head := make([]byte, min(size, int64(checkpointHeaderSize)))
+	if _, err := io.ReadFull(r, head); err != nil {
+		return damaged("%w", err)
 	}
+	if h, err = parseCheckpointHeader(head); err == nil {
+		err = h.check(p.identity, number)
+	}
+	if err != nil {
+		return damaged("%w", err)
+	}
+	seed := h.seed()
+	offset = int64(checkpointHeaderSize)
 	var payload []byte
 	for {
 		var header [frameHeader]byte
@@ -143,7 +230,7 @@ func readCheckpoint(fs vfs.FS, path string, fn func(kind byte, payload []byte) e
 		if _, err := io.ReadFull(r, payload); err != nil {
 			return damaged("%w", err)
 		}
-		if got, want := frameSum(offset, header[:], payload), binary.LittleEndian.Uint32(header[:]); got != want {
+		if got, want := frameSum(seed, offset, header[:], payload), binary.LittleEndian.Uint32(header[:]); got != want {
 			return damaged("checksum is %#08x, not %#08x", got, want)
 		}
 		if header[4] == frameEnd {
@@ -153,10 +240,10 @@ func readCheckpoint(fs vfs.FS, path string, fn func(kind byte, payload []byte) e
 			if offset+frameHeader+length != size {
 				return damaged("%d bytes behind the end", size-offset-frameHeader-length)
 			}
-			return frames, size, nil
+			return h, frames, size, nil
 		}
 		if err := fn(header[4], payload); err != nil {
-			return frames, size, fmt.Errorf("kvserver: %s: frame at offset %d: %w", path, offset, err)
+			return h, frames, size, fmt.Errorf("kvserver: %s: frame at offset %d: %w", path, offset, err)
 		}
 		offset += frameHeader + length
 		frames++
@@ -173,11 +260,11 @@ func listCheckpoints(fs vfs.FS, dir string) (numbers []uint64, incomplete []stri
 		return nil, nil, fmt.Errorf("kvserver: %w", err)
 	}
 	for _, name := range names {
-		if strings.HasSuffix(name, tmpSuffix) {
-			incomplete = append(incomplete, name)
-			continue
-		}
-		if n, err := strconv.ParseUint(name, 10, 64); err == nil && name == checkpointFile(n) {
+		if base, is := strings.CutSuffix(name, tmpSuffix); is {
+			if _, ours := checkpointNumber(base); ours {
+				incomplete = append(incomplete, name)
+			}
+		} else if n, ours := checkpointNumber(name); ours {
 			numbers = append(numbers, n)
 		}
 	}
@@ -185,43 +272,13 @@ func listCheckpoints(fs vfs.FS, dir string) (numbers []uint64, incomplete []stri
 	return numbers, incomplete, nil
 }
 
-func checkpointFile(segment uint64) string { return fmt.Sprintf("%010d", segment) }
-
-// restoreCheckpoint brings the store to the newest checkpoint's state. It returns the first segment to replay, 0 for all.
-func (srv *Server) restoreCheckpoint() (first uint64, err error) {
-	fs, dir := srv.opts.FS, srv.opts.FS.PathJoin(srv.opts.Dir, checkpointName)
-	numbers, incomplete, err := listCheckpoints(fs, dir)
-	if err != nil {
-		return 0, err
-	}
-	for _, name := range incomplete {
-		if err := fs.Remove(fs.PathJoin(dir, name)); err != nil {
-			return 0, fmt.Errorf("kvserver: remove an unfinished checkpoint: %w", err)
-		}
-	}
-	if len(numbers) == 0 {
-		return 0, nil
-	}
-	first = numbers[len(numbers)-1]
-	info, err := fs.Stat(fs.PathJoin(dir, checkpointFile(first)))
-	if err != nil {
-		return 0, fmt.Errorf("kvserver: %w", err)
-	}
-	p := newProgress(&srv.opts, "reading the checkpoint", info.Size())
-	srv.replayed.CheckpointRecords, srv.replayed.CheckpointBytes, err = readCheckpoint(fs, fs.PathJoin(dir, checkpointFile(first)), func(kind byte, payload []byte) error {
-		if err := p.add(len(payload)); err != nil {
-			return err
-		}
-		switch kind {
-		case frameStore:
-			return srv.db.store.Restore(payload)
-		case frameEnds:
-			return entry.Decode(payload, srv.db.applyFn)
-		}
-		return fmt.Errorf("unknown kind %d", kind)
-	})
-	return first, err
+// checkpointNumber returns the number in the name of a checkpoint; files of other names are none.
+func checkpointNumber(name string) (uint64, bool) {
+	n, err := strconv.ParseUint(name, 10, 64)
+	return n, err == nil && n > 0 && name == checkpointFile(n)
 }
+
+func checkpointFile(segment uint64) string { return fmt.Sprintf("%010d", segment) }
 
 // checkpointStats is what INFO says of checkpoints.
 type checkpointStats struct {
@@ -233,6 +290,7 @@ type checkpointStats struct {
 	running             atomic.Bool
 	err                 atomic.Pointer[error] // of the last try; nil = it succeeded
 	wanted              chan struct{}         // BGSAVE
+	segment             atomic.Uint64         // the first to replay over the one that is being made
 
 	mu sync.Mutex // held while one is made
 }
@@ -326,7 +384,12 @@ func (srv *Server) checkpoint() (err error) {
 	records := srv.db.log.Stats().Records
 	srv.db.settle()
 	path := fs.PathJoin(dir, checkpointFile(segment))
-	committed, size, err := srv.writeCheckpoint(path + tmpSuffix)
+	srv.checkpoints.segment.Store(segment)
+	head := checkpointHeader{srv.place.identity, segment, srv.db.log.SegmentID(segment)}
+	committed, size, err := srv.writeCheckpoint(path+tmpSuffix, head)
+	if err == nil { // it is read before anything that it replaces goes
+		_, _, _, err = srv.place.readCheckpoint(path+tmpSuffix, segment, func(byte, []byte) error { return nil })
+	}
 	if err != nil {
 		return errors.Join(err, ignoreMissing(fs.Remove(path+tmpSuffix)))
 	}
@@ -371,18 +434,16 @@ func ignoreMissing(err error) error {
 }
 
 // writeCheckpoint writes and syncs the state.
-func (srv *Server) writeCheckpoint(path string) (committed func() error, size int64, err error) {
+func (srv *Server) writeCheckpoint(path string, head checkpointHeader) (committed func() error, size int64, err error) {
 	f, err := srv.opts.FS.Create(path, vfs.WriteCategoryUnspecified)
 	if err != nil {
 		return nil, 0, fmt.Errorf("kvserver: %w", err)
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
-	w := checkpointWriter{w: bufio.NewWriterSize(&sequential{file: f, space: srv.space}, 1<<20)}
-	n, err := w.w.WriteString(checkpointMagic)
+	w, err := newCheckpointWriter(&sequential{file: f, space: srv.space}, head)
 	if err != nil {
 		return nil, 0, fmt.Errorf("kvserver: %w", err)
 	}
-	w.offset = int64(n)
 	committed, err = srv.db.store.Checkpoint(func(rec []byte) error {
 		select {
 		case <-srv.quit:

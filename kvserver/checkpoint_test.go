@@ -1,6 +1,8 @@
 package kvserver
 
 import (
+	"bytes"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -289,15 +291,28 @@ func writeFile(t *testing.T, fs vfs.FS, path string, data []byte) {
 
 func FuzzReadCheckpoint(f *testing.F) {
 	f.Add([]byte(checkpointMagic))
-	f.Add([]byte("kvmckpt1\x00\x00\x00\x00\x03\x08\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00"))
+	var whole bytes.Buffer
+	w, err := newCheckpointWriter(&whole, checkpointHeader{number: 1, segment: 2})
+	if err == nil {
+		err = errors.Join(w.frame(frameStore, []byte("a record")), w.frame(frameEnd, binary.LittleEndian.AppendUint64(nil, 1)), w.w.Flush())
+	}
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(whole.Bytes())
+	const name = "checkpoint/0000000001"
 	f.Fuzz(func(t *testing.T, data []byte) {
 		fs := vfs.NewMem()
-		writeFile(t, fs, "c", data)
-		_, _, err := readCheckpoint(fs, "c", func(byte, []byte) error { return nil })
+		if err := fs.MkdirAll(checkpointName, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		writeFile(t, fs, name, data)
+		p := &place{fs: fs}
+		_, _, _, err := p.readCheckpoint(name, 1, func(byte, []byte) error { return nil })
 		if _, ok := errors.AsType[*wal.CorruptionError](err); err != nil && !ok {
 			t.Fatalf("got %T: %v", err, err)
 		}
-		frames, skipped, serr := salvageCheckpoint(fs, "c", func(byte, []byte) error { return nil })
+		frames, skipped, serr := p.salvageCheckpoint(1, func(byte, []byte) error { return nil })
 		if serr != nil || err == nil && skipped > 0 || frames < 0 || skipped > int64(len(data)) {
 			t.Fatalf("salvage: %d frames, %d bytes skipped, %v; reading: %v", frames, skipped, serr, err)
 		}

@@ -12,38 +12,42 @@ import (
 	"kvmark/wal"
 )
 
-// A server that ends in good order leaves a file that says where the log ended, in text that is part of the disk format:
+// A server that ends in good order leaves a file that says where the log ended, and with what (see [wal.End]), in text that is part
+// of the disk format; the checksum is that of the lines before it:
 //
-//	closed segment 0000000012.wal size 123456
+//	closed segment 0000000012.wal id 89abcdef01234567 end 123456 sum 89abcdef
+//	identity 00112233445566778899aabbccddeeff
+//	checksum 89abcdef
 //
-// The next one removes it before it changes anything. So a log that lost its end while nobody used it is noticed, which a
-// crash, after which the file is not there, could also have done.
+// The next one removes it when it has read everything, right before it changes the log. So a log that lost its end while no server
+// used it is noticed, which a crash, after which the file is not there, could also have done.
 const (
-	cleanName = "CLEAN"
-	endFormat = "closed segment %s size %d\n"
-	noLog     = "closed without a log\n"
+	cleanName  = "CLEAN"
+	closedWord = "closed "
 )
 
-// logEnd describes the newest segment of the log, or that there is none.
-func logEnd(fs vfs.FS, dir string) (string, error) {
-	names, err := segmentNames(fs, fs.PathJoin(dir, walName))
-	if err != nil || len(names) == 0 {
-		return noLog, err
-	}
-	newest := names[len(names)-1]
-	info, err := fs.Stat(fs.PathJoin(dir, walName, newest))
-	if err != nil {
-		return "", fmt.Errorf("kvserver: %w", err)
-	}
-	return fmt.Sprintf(endFormat, newest, info.Size()), nil
+func cleanText(id identity, end wal.End) string {
+	return seal(fmt.Sprintf("%s%s\nidentity %s\n", closedWord, end, id))
 }
 
-// isLogEnd reports whether logEnd can have made text.
-func isLogEnd(text string) bool {
-	var segment string
-	var size int64
-	_, err := fmt.Sscanf(text, endFormat, &segment, &size)
-	return text == noLog || err == nil && strings.HasSuffix(segment, ".wal") && text == fmt.Sprintf(endFormat, segment, size)
+func parseClean(text string) (id identity, end wal.End, err error) {
+	lines, err := unseal(text)
+	if err != nil {
+		return id, end, err
+	}
+	if len(lines) != 2 {
+		return id, end, fmt.Errorf("%d lines, not 2", len(lines))
+	}
+	closed, is := strings.CutPrefix(lines[0], closedWord)
+	value, too := strings.CutPrefix(lines[1], "identity ")
+	if !is || !too {
+		return id, end, fmt.Errorf("line %.80q", lines[0])
+	}
+	if end, err = wal.ParseEnd(closed); err != nil {
+		return id, end, err
+	}
+	id, err = parseIdentity(value)
+	return id, end, err
 }
 
 // segmentNames returns the names of the log's segments in ascending order; none for a directory that is not there.
@@ -55,44 +59,42 @@ func segmentNames(fs vfs.FS, dir string) ([]string, error) {
 	if err != nil {
 		return nil, fmt.Errorf("kvserver: %w", err)
 	}
-	names = slices.DeleteFunc(names, func(n string) bool { return !strings.HasSuffix(n, ".wal") })
+	names = slices.DeleteFunc(names, func(n string) bool { _, ours := wal.SegmentNumber(n); return !ours })
 	slices.Sort(names)
 	return names, nil
 }
 
-// checkClean compares the end of the log with what the last server left, if it ended in good order.
-func checkClean(fs vfs.FS, dir string) (found bool, err error) {
-	path := fs.PathJoin(dir, cleanName)
-	want, err := readSmall(fs, path)
+// readClean returns where the log ended if the last server ended in good order, and nil if it did not.
+func (p *place) readClean() (*wal.End, error) {
+	path := p.path(cleanName)
+	text, err := readSmall(p.fs, path)
 	if errors.Is(err, os.ErrNotExist) {
-		return false, nil
+		return nil, nil
 	}
 	if err != nil {
-		return true, fmt.Errorf("kvserver: %w", err)
+		return nil, fmt.Errorf("kvserver: %w", err)
 	}
-	if !isLogEnd(want) {
-		return true, &wal.CorruptionError{Path: path, Err: fmt.Errorf("it holds %.60q, which no server leaves: whether the log lost its end cannot be told", want)}
+	id, end, err := parseClean(text)
+	if err != nil {
+		return nil, &wal.CorruptionError{Path: path, Err: fmt.Errorf("it holds %.60q, which no server leaves (%w): whether the log lost its end cannot be told", text, err)}
 	}
-	got, err := logEnd(fs, dir)
-	if err == nil && got != want {
-		err = &wal.CorruptionError{Path: path, Err: fmt.Errorf("the log was %q when the server ended, and is %q now", strings.TrimSpace(want), strings.TrimSpace(got))}
+	if id != p.identity {
+		return nil, &wal.CorruptionError{Path: path, Err: fmt.Errorf("it belongs to another data directory (it says %s, this one is %s): move it away and put the right file here", id, p.identity)}
 	}
-	return true, err
+	return &end, nil
 }
 
 // removeClean is called when the log is about to be used.
 func removeClean(fs vfs.FS, dir string) error {
-	if err := fs.Remove(fs.PathJoin(dir, cleanName)); err != nil {
+	if err := fs.Remove(fs.PathJoin(dir, cleanName)); errors.Is(err, os.ErrNotExist) {
+		return nil
+	} else if err != nil {
 		return fmt.Errorf("kvserver: %w", err)
 	}
 	return syncDir(fs, dir)
 }
 
 // leaveClean is called when the log has been closed without an error.
-func leaveClean(fs vfs.FS, dir string) error {
-	end, err := logEnd(fs, dir)
-	if err != nil {
-		return err
-	}
-	return writeAtomically(fs, dir, cleanName, end)
+func (p *place) leaveClean(end wal.End) error {
+	return writeAtomically(p.fs, p.dir, cleanName, cleanText(p.identity, end))
 }

@@ -421,44 +421,53 @@ func syncTree(t *testing.T, fs vfs.FS, dir string) {
 
 // TestRepairWritesFORMATAnew damages FORMAT, or takes it away. Where something proves the mode nobody has to name it.
 func TestRepairWritesFORMATAnew(t *testing.T) {
-	const good = "kvmark data directory\nversion 1\nmode %s\n"
+	replace := func(old, new string) func(string) string {
+		return func(good string) string { return strings.Replace(good, old, new, 1) }
+	}
+	text := func(text string) func(string) string { return func(string) string { return text } }
+	same, newer := replace("", ""), func(string) string { return Format{formatVersion + 1, storage.Memory, identity{1}}.text() }
 	for _, tc := range []struct {
-		name, format string // with the mode in it; "" = none
-		mode, told   storage.Mode
-		want         string // of the error
+		name       string
+		format     func(good string) string // nil: none
+		mode, told storage.Mode
+		want       string // of the error
 	}{
-		{"a directory of value files needs nothing", "", storage.File, "", ""},
-		{"a directory of tables needs nothing", "rubbish", storage.LSM, "", ""},
-		{"a damaged title", "kvmark dada directory\nversion 1\nmode %s\n", storage.Memory, "", ""},
-		{"a missing title", "version 1\nmode %s\n", storage.Serialize, "", ""},
-		{"a damaged version", "kvmark data directory\nversion x\nmode %s\n", storage.Memory, "", ""},
-		{"a cut file", "kvmark data directory\nvers", storage.Memory, "", "--mode"},
-		{"a cut file and a told mode", "kvmark data directory\nvers", storage.Memory, storage.Memory, ""},
-		{"no file and a told mode", "", storage.Serialize, storage.Serialize, ""},
-		{"no file", "", storage.Serialize, "", "--mode"},
-		{"a wrong mode that is told", "", storage.File, storage.LSM, "holds mode file, not lsm"},
-		{"a wrong mode for a good directory", good, storage.File, storage.LSM, "holds mode file, not lsm"},
-		{"a newer version", "kvmark data directory\nversion 2\nmode %s\n", storage.Memory, storage.Memory, "version 2"},
+		{"a directory of value files needs nothing", nil, storage.File, "", ""},
+		{"a directory of tables needs nothing", text("rubbish"), storage.LSM, "", ""},
+		{"a damaged title", replace("data", "dada"), storage.Memory, "", ""},
+		{"a missing title", replace(formatTitle+"\n", ""), storage.Serialize, "", ""},
+		{"a damaged version", replace("version 2", "version x"), storage.Memory, "", ""},
+		{"a damaged identity", replace("identity ", "identity x"), storage.Memory, "", ""},
+		{"a damaged checksum", replace("checksum ", "checksum x"), storage.Memory, "", ""},
+		{"another directory's", func(string) string { return Format{formatVersion, storage.LSM, identity{1}}.text() }, storage.File, "", ""},
+		{"a cut file", text("kvmark data directory\nvers"), storage.Memory, "", "--mode"},
+		{"a cut file and a told mode", text("kvmark data directory\nvers"), storage.Memory, storage.Memory, ""},
+		{"no file and a told mode", nil, storage.Serialize, storage.Serialize, ""},
+		{"no file", nil, storage.Serialize, "", "--mode"},
+		{"a wrong mode that is told", nil, storage.File, storage.LSM, "holds mode file, not lsm"},
+		{"a wrong mode for a good directory", same, storage.File, storage.LSM, "holds mode file, not lsm"},
+		{"a newer version", newer, storage.Memory, storage.Memory, "version 3"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			fs := vfs.NewMem()
 			srv := open(t, Options{FS: fs, Mode: tc.mode})
 			speak(t, srv).want("SET k v", ok)
 			shutdown(t, srv)
-			bad := strings.ReplaceAll(tc.format, "%s", string(tc.mode))
+			good, bad := string(readFile(t, fs, "/data/FORMAT")), ""
 			if err := fs.Remove("/data/FORMAT"); err != nil {
 				t.Fatal(err)
 			}
-			if bad != "" {
+			if tc.format != nil {
+				bad = tc.format(good)
 				writeFile(t, fs, "/data/FORMAT", []byte(bad))
 			}
-			if tc.format != good {
+			if bad != good {
 				if _, err := Open(Options{FS: fs, Dir: "/data", Mode: tc.mode}); err == nil {
 					t.Fatal("it starts without a repair")
 				}
 			}
 			reports, err := Check(fs, "/data")
-			if tc.format != good && tc.want != "version 2" && (err != nil || len(reports) < 2 || reports[0].Path != "/data/FORMAT" || reports[0].State != wal.Corrupt) {
+			if bad != good && tc.want != "version 3" && (err != nil || len(reports) < 2 || !slices.ContainsFunc(reports, func(r wal.SegmentReport) bool { return r.State == wal.Corrupt })) {
 				t.Errorf("check: %v, %v", reports, err)
 			}
 			notes := 0

@@ -7,7 +7,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"syscall"
 
@@ -34,73 +33,24 @@ const (
 	formatName     = "FORMAT"
 	walName        = "wal"
 	checkpointName = "checkpoint"
+	valuesName     = "values"
+	lsmName        = "lsm"
 	tmpSuffix      = ".tmp"
-)
-
-// FORMAT is text, and part of the disk format:
-//
-//	kvmark data directory
-//	version 1
-//	mode memory
-const (
-	formatTitle   = "kvmark data directory"
-	formatVersion = 1
 )
 
 // ErrInUse is returned when another server has the data directory open.
 var ErrInUse = errors.New("data directory is in use")
 
-// Format is what a data directory says of itself.
-type Format struct {
-	Version int
-	Mode    storage.Mode
+// place is a data directory whose mode and identity are known.
+type place struct {
+	fs       vfs.FS
+	dir      string
+	mode     storage.Mode
+	identity identity
 }
 
-// ReadFormat reads the FORMAT file of a data directory. The error is fs.ErrNotExist (wrapped) where there is none.
-func ReadFormat(fs vfs.FS, dir string) (Format, error) {
-	var f Format
-	path := fs.PathJoin(dir, formatName)
-	text, err := readSmall(fs, path)
-	if err != nil {
-		return f, fmt.Errorf("kvserver: %w", err)
-	}
-	lines := strings.Split(strings.TrimSuffix(text, "\n"), "\n")
-	if lines[0] != formatTitle {
-		return f, &wal.CorruptionError{Path: path, Err: fmt.Errorf("it begins with %.40q, not %q: damaged, or not a data directory of kvserver", lines[0], formatTitle)}
-	}
-	for _, line := range lines[1:] {
-		name, value, _ := strings.Cut(line, " ")
-		switch name {
-		case "version":
-			if f.Version, err = strconv.Atoi(value); err != nil {
-				return f, &wal.CorruptionError{Path: path, Err: fmt.Errorf("version %.40q is no number", value)}
-			}
-		case "mode":
-			f.Mode = storage.Mode(value)
-		}
-	}
-	if f.Version < formatVersion { // there has been none
-		return f, &wal.CorruptionError{Path: path, Err: fmt.Errorf("it has version %d", f.Version)}
-	}
-	if f.Version > formatVersion {
-		return f, fmt.Errorf("kvserver: %s has version %d; this program reads version %d", path, f.Version, formatVersion)
-	}
-	if _, err := storage.ParseMode(string(f.Mode)); err != nil {
-		return f, &wal.CorruptionError{Path: path, Err: err}
-	}
-	return f, nil
-}
-
-// isDamage reports whether an error of ReadFormat is one that repair can undo: not that of a newer version, or of a file that
-// cannot be read for now.
-func isDamage(err error) bool {
-	_, corrupt := errors.AsType[*wal.CorruptionError](err)
-	return corrupt || errors.Is(err, os.ErrNotExist)
-}
-
-// formatText is the content of FORMAT.
-func formatText(mode storage.Mode) string {
-	return fmt.Sprintf("%s\nversion %d\nmode %s\n", formatTitle, formatVersion, mode)
+func (p *place) path(elem ...string) string {
+	return p.fs.PathJoin(append([]string{p.dir}, elem...)...)
 }
 
 // proveMode returns the mode of a data directory whose FORMAT file is missing or damaged: lsm and file have directories of
@@ -116,7 +66,7 @@ func proveMode(fs vfs.FS, dir string) (storage.Mode, error) {
 	} else if len(segments) == 0 && !has(checkpointName) {
 		return "", fmt.Errorf("kvserver: %s holds neither a log nor a checkpoint: not a data directory of kvserver", dir)
 	}
-	switch values, tables := has("values"), has("lsm") || has("lsm"+tmpSuffix); {
+	switch values, tables := has(valuesName), has(lsmName) || has(lsmName+tmpSuffix); {
 	case values && tables:
 		return "", fmt.Errorf("kvserver: %s holds both values and lsm, so its mode is not certain; name it with --mode", dir)
 	case values:
@@ -152,8 +102,13 @@ func checkpointModes(fs vfs.FS, dir string) (fit []storage.Mode, err error) {
 	if err != nil || len(numbers) == 0 {
 		return nil, err
 	}
+	id, err := proveIdentity(fs, dir, identity{})
+	if err != nil {
+		return nil, nil
+	}
+	p := &place{fs: fs, dir: dir, identity: id}
 	enough := errors.New("enough")
-	_, _, err = salvageCheckpoint(fs, fs.PathJoin(path, checkpointFile(numbers[len(numbers)-1])), func(kind byte, payload []byte) error {
+	_, _, err = p.salvageCheckpoint(numbers[len(numbers)-1], func(kind byte, payload []byte) error {
 		if kind != frameStore {
 			return nil
 		}
@@ -175,41 +130,87 @@ func checkpointModes(fs vfs.FS, dir string) (fit []storage.Mode, err error) {
 }
 
 // openDir makes dir a data directory of the given mode if it is missing or empty, checks that it is one otherwise, and
-// locks it until the returned closer is closed. Nothing is changed in a directory that is not ours.
-func openDir(fs vfs.FS, dir string, mode storage.Mode) (io.Closer, error) {
+// locks it until the returned lock is closed. Nothing is changed in a directory that is there already.
+func openDir(fs vfs.FS, dir string, mode storage.Mode) (*place, *dirLock, error) {
 	if info, err := fs.Stat(dir); err == nil && !info.IsDir() {
-		return nil, fmt.Errorf("kvserver: data directory %s is a file; give --dir a directory", dir)
+		return nil, nil, fmt.Errorf("kvserver: data directory %s is a file; give --dir a directory", dir)
 	} else if errors.Is(err, os.ErrNotExist) {
+		if target, err := os.Readlink(dir); err == nil && vfs.Root(fs) == vfs.Default {
+			return nil, nil, fmt.Errorf("kvserver: data directory %s is a symbolic link to %s, which does not exist; make that directory, or give --dir another", dir, target)
+		}
 		if err := fs.MkdirAll(dir, 0o700); err != nil {
-			return nil, fmt.Errorf("kvserver: make data directory: %w", err)
+			return nil, nil, fmt.Errorf("kvserver: make data directory: %w", err)
 		}
 		if err := syncDir(fs, fs.PathDir(dir)); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 	} else if err != nil {
-		return nil, fmt.Errorf("kvserver: data directory: %w", err)
+		return nil, nil, fmt.Errorf("kvserver: data directory: %w", err)
 	}
-	if err := checkOurs(fs, dir, mode); err != nil {
-		return nil, err
+	if _, err := checkOurs(fs, dir, mode); err != nil {
+		return nil, nil, err
 	}
 	lock, err := lockDir(fs, dir)
 	if err != nil {
 		if errors.Is(err, ErrInUse) {
 			err = fmt.Errorf("%w or give another --dir", err)
 		}
-		return nil, err
+		return nil, nil, err
 	}
-	if err := claim(fs, dir, mode); err != nil {
-		return nil, errors.Join(err, lock.Close())
+	p, err := claim(fs, dir, mode)
+	if err != nil {
+		return nil, nil, errors.Join(err, lock.abandon())
 	}
-	return lock, nil
+	return p, lock, nil
 }
 
-// lockDir locks a data directory until the returned closer is closed.
-func lockDir(fs vfs.FS, dir string) (io.Closer, error) {
-	lock, err := fs.Lock(fs.PathJoin(dir, lockName))
+// dirLock is a locked data directory. The lock is on the directory itself where the system can do that, so that nobody who
+// removes or replaces a file makes room for a second server; and on LOCK, for network file systems that know no other.
+type dirLock struct {
+	fs   vfs.FS
+	dir  io.Closer // nil where there is none
+	file io.Closer
+	made string // path of LOCK if it was not there before
+}
+
+// Close gives the lock back.
+func (l *dirLock) Close() error {
+	err := l.file.Close()
+	if l.dir != nil {
+		err = errors.Join(err, l.dir.Close())
+	}
+	return err
+}
+
+// abandon is Close for a start that failed, which leaves nothing behind.
+func (l *dirLock) abandon() error {
+	if l.made != "" {
+		_ = l.fs.Remove(l.made) // it means nothing
+	}
+	return l.Close()
+}
+
+// lockDir locks a data directory until the returned lock is closed.
+func lockDir(fs vfs.FS, dir string) (*dirLock, error) {
+	l := &dirLock{fs: fs}
+	if vfs.Root(fs) == vfs.Default {
+		d, err := flockDir(dir)
+		if err != nil && isLocked(err) {
+			return nil, inUse(fs, dir, err)
+		}
+		l.dir = d
+	}
+	path := fs.PathJoin(dir, lockName)
+	if _, err := fs.Stat(path); errors.Is(err, os.ErrNotExist) {
+		l.made = path
+	}
+	lock, err := fs.Lock(path)
 	if err == nil {
-		return lock, nil
+		l.file = lock
+		return l, nil
+	}
+	if l.dir != nil {
+		_ = l.dir.Close()
 	}
 	if errors.Is(err, os.ErrPermission) && !isLocked(err) || errors.Is(err, errReadOnly) {
 		return nil, fmt.Errorf("kvserver: data directory %s is not writable: %w", dir, err)
@@ -217,18 +218,22 @@ func lockDir(fs vfs.FS, dir string) (io.Closer, error) {
 	if _, other := errors.AsType[syscall.Errno](err); other && !isLocked(err) {
 		return nil, fmt.Errorf("kvserver: lock data directory %s: %w", dir, err)
 	}
+	return nil, inUse(fs, dir, err)
+}
+
+func inUse(fs vfs.FS, dir string, err error) error {
 	pid, _ := readSmall(fs, fs.PathJoin(dir, pidName))
 	if pid = strings.TrimSpace(pid); pid == "" {
 		pid = "unknown"
 	}
-	return nil, fmt.Errorf("kvserver: %w: %s (last opened by process %s; lock: %v); stop its server first", ErrInUse, dir, pid, err)
+	return fmt.Errorf("kvserver: %w: %s (last opened by process %s; lock: %v); stop its server first", ErrInUse, dir, pid, err)
 }
 
-// checkOurs refuses a directory that holds something else than our data.
-func checkOurs(fs vfs.FS, dir string, mode storage.Mode) error {
+// checkOurs refuses a directory that holds something else than our data. It returns the zero Format for one that is yet to be made.
+func checkOurs(fs vfs.FS, dir string, mode storage.Mode) (f Format, err error) {
 	names, err := fs.List(dir)
 	if err != nil {
-		return fmt.Errorf("kvserver: data directory: %w", err)
+		return f, fmt.Errorf("kvserver: data directory: %w", err)
 	}
 	if slices.Contains(names, formatName) {
 		f, err := ReadFormat(fs, dir)
@@ -238,7 +243,7 @@ func checkOurs(fs vfs.FS, dir string, mode storage.Mode) error {
 		if err == nil && !slices.Contains(names, walName) {
 			err = &wal.CorruptionError{Path: fs.PathJoin(dir, walName), Err: errLogGone}
 		}
-		return err
+		return f, err
 	}
 	// What a start that was interrupted before it wrote FORMAT leaves behind, and what a file system puts into its root.
 	started := []string{lockName, pidName, pidName + tmpSuffix, formatName + tmpSuffix, "lost+found"}
@@ -247,31 +252,41 @@ func checkOurs(fs vfs.FS, dir string, mode storage.Mode) error {
 	}
 	for _, name := range names {
 		if !slices.Contains(started, name) {
-			return fmt.Errorf("kvserver: directory %s is not empty and not a data directory (it holds %q but no %s); give another --dir, or, if it was one, see kvserver check and kvserver repair", dir, name, formatName)
+			return f, fmt.Errorf("kvserver: directory %s is not empty and not a data directory (it holds %q but no %s); give another --dir, or, if it was one, see kvserver check and kvserver repair", dir, name, formatName)
 		}
 	}
-	return nil
+	return f, nil
 }
 
-// claim writes down who has the directory, and what it is. The lock is held.
-func claim(fs vfs.FS, dir string, mode storage.Mode) error {
-	if err := checkOurs(fs, dir, mode); err != nil { // again: somebody else may have made it just before
-		return err
+// claim makes the directory what it is, unless it is that already. The lock is held.
+func claim(fs vfs.FS, dir string, mode storage.Mode) (*place, error) {
+	f, err := checkOurs(fs, dir, mode) // again: another server may have made it just before
+	if err != nil {
+		return nil, err
 	}
-	if err := writeAtomically(fs, dir, pidName, fmt.Sprintf("%d\n", os.Getpid())); err != nil && !errors.Is(err, syscall.ENOSPC) {
-		return err // on a full disk it is not worth a start
+	if f == (Format{}) {
+		// The log's directory comes first, so that one without it has lost it.
+		if err := fs.MkdirAll(fs.PathJoin(dir, walName), 0o700); err != nil {
+			return nil, fmt.Errorf("kvserver: make the log's directory: %w", err)
+		}
+		if err := syncDir(fs, dir); err != nil {
+			return nil, err
+		}
+		f = Format{formatVersion, mode, newIdentity()}
+		if err := writeAtomically(fs, dir, formatName, f.text()); err != nil {
+			return nil, err
+		}
 	}
-	if _, err := fs.Stat(fs.PathJoin(dir, formatName)); err == nil {
+	return &place{fs: fs, dir: dir, mode: f.Mode, identity: f.identity}, nil
+}
+
+// writePID writes down who has the directory. On a full disk that is not worth a start.
+func writePID(fs vfs.FS, dir string) error {
+	err := writeAtomically(fs, dir, pidName, fmt.Sprintf("%d\n", os.Getpid()))
+	if errors.Is(err, syscall.ENOSPC) {
 		return nil
 	}
-	// The log's directory comes first, so that one without it has lost it.
-	if err := fs.MkdirAll(fs.PathJoin(dir, walName), 0o700); err != nil {
-		return fmt.Errorf("kvserver: make the log's directory: %w", err)
-	}
-	if err := syncDir(fs, dir); err != nil {
-		return err
-	}
-	return writeAtomically(fs, dir, formatName, formatText(mode))
+	return err
 }
 
 // writeAtomically makes a file that after a crash is there completely or not at all.

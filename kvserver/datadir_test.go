@@ -64,8 +64,8 @@ func TestDataDirectoriesThatAreRefused(t *testing.T) {
 			if err := os.Mkdir(dir, 0o700); err != nil {
 				t.Fatal(err)
 			}
-			write(t, dir+"/FORMAT", "kvmark data directory\nversion 2\nmode memory\n")
-		}, []string{"has version 2; this program reads version 1"}},
+			write(t, dir+"/FORMAT", Format{formatVersion + 1, storage.Memory, identity{1}}.text())
+		}, []string{"has version 3; this program reads version 2"}},
 		{"a FORMAT of something else", func(t *testing.T, dir string) {
 			if err := os.Mkdir(dir, 0o700); err != nil {
 				t.Fatal(err)
@@ -76,7 +76,7 @@ func TestDataDirectoriesThatAreRefused(t *testing.T) {
 			if err := os.Mkdir(dir, 0o700); err != nil {
 				t.Fatal(err)
 			}
-			write(t, dir+"/FORMAT", "kvmark data directory\nversion 1\nmode tape\n")
+			write(t, dir+"/FORMAT", Format{formatVersion, "tape", identity{1}}.text())
 		}, []string{`unknown mode "tape"`}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -3,13 +3,17 @@ package kvserver
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"kvmark/storage"
+	"kvmark/storage/file"
+	"kvmark/storage/lsm"
 	"kvmark/wal"
+	"kvmark/wal/entry"
 )
 
 // Replayed is what a start read to get to the state that the server has.
@@ -32,21 +36,163 @@ func (r Replayed) String() string {
 	return text
 }
 
-// recover opens store and log: the newest checkpoint, then the log from the segment that the checkpoint names.
-func (srv *Server) recover() (err error) {
-	o := &srv.opts
-	found, err := checkClean(o.FS, o.Dir)
+// sink takes what a start reads, in its order: the records of the store and the keys' ends in the checkpoint, the log's records.
+type sink struct {
+	restore, ends, record func(b []byte) error
+}
+
+// reading is what a start has read.
+type reading struct {
+	checkpoint     checkpointHeader // the zero one if there is none
+	records, bytes int64            // of the checkpoint
+	log            *wal.Replayed
+	superseded     bool // older checkpoints or segments are still there
+}
+
+// read passes everything that a start uses to s and decides whether it may be used: the newest checkpoint, and the log from the
+// segment that it names. end is where the log has to end; nil if that is not known. It changes nothing.
+func (p *place) read(o *Options, end *wal.End, s sink) (r reading, err error) {
+	numbers, _, err := listCheckpoints(p.fs, p.path(checkpointName))
 	if err != nil {
-		return errors.Join(err, otherDamage(o)) // or that would show only after a repair of this
+		return r, err
 	}
-	if found {
-		if err := removeClean(o.FS, o.Dir); err != nil {
+	first := uint64(0)
+	if len(numbers) > 0 {
+		first = numbers[len(numbers)-1]
+		path := p.path(checkpointName, checkpointFile(first))
+		info, err := p.fs.Stat(path)
+		if err != nil {
+			return r, fmt.Errorf("kvserver: %w", err)
+		}
+		going := newProgress(o, "reading the checkpoint", info.Size())
+		r.checkpoint, r.records, r.bytes, err = p.readCheckpoint(path, first, func(kind byte, payload []byte) error {
+			if err := going.add(len(payload)); err != nil {
+				return err
+			}
+			switch kind {
+			case frameStore:
+				return s.restore(payload)
+			case frameEnds:
+				return s.ends(payload)
+			}
+			return fmt.Errorf("unknown kind %d", kind)
+		})
+		if err != nil {
+			return r, err
+		}
+	}
+	dir := p.path(walName)
+	if first, err = firstSegment(p.fs, dir, first); err != nil {
+		return r, err
+	}
+	total, err := logBytes(p.fs, dir, first)
+	if err != nil {
+		return r, err
+	}
+	going := newProgress(o, "replaying the log", total)
+	r.log, err = wal.Replay(dir, wal.Options{
+		FS: p.fs, Policy: o.WALPolicy, SegmentBytes: o.SegmentBytes, SyncEvery: o.SyncEvery, Logf: o.Logf,
+		Identity: wal.Identity(p.identity), FirstSegment: first, FirstID: r.checkpoint.segment,
+	}, func(payload []byte) error {
+		if err := going.add(len(payload)); err != nil {
+			return err
+		}
+		return s.record(payload)
+	})
+	if err == nil && end != nil {
+		err = r.log.CheckEnd(*end)
+	}
+	r.superseded = err == nil && (len(numbers) > 1 || r.log.Superseded())
+	return r, err
+}
+
+// verify reads what a start uses as a start does, and keeps nothing of it.
+func (p *place) verify(o *Options, end *wal.End) error {
+	var first []byte // record of the store
+	values := file.NewSalvager(p.fs, p.dir, file.Identity(p.identity))
+	r, err := p.read(o, end, sink{
+		restore: func(rec []byte) error {
+			if first == nil {
+				first = slices.Clone(rec)
+			}
+			if p.mode == storage.File {
+				return values.Refers(rec)
+			}
+			return storage.CheckRecord(p.mode, rec)
+		},
+		ends: checkEntries, record: checkEntries,
+	})
+	if err = errors.Join(err, values.Close()); err != nil {
+		return err
+	}
+	if r.superseded {
+		if err := p.checkReplacement(r.checkpoint.number); err != nil {
+			return err
+		}
+	}
+	if p.mode != storage.LSM {
+		return nil
+	}
+	return p.inspectTables(first)
+}
+
+// inspectTables says why the lsm mode's tables are not those that belong to the log and to a checkpoint with that record, nil = none.
+func (p *place) inspectTables(rec []byte) error {
+	segment, err := lsm.Inspect(p.fs, p.dir, lsm.Identity(p.identity), rec)
+	if err != nil {
+		return err
+	}
+	newest := "nothing"
+	if names, err := segmentNames(p.fs, p.path(walName)); err != nil {
+		return err
+	} else if len(names) > 0 {
+		newest = names[len(names)-1]
+	}
+	if segment > 0 && (newest == "nothing" || segmentFile(segment) > newest) {
+		return &wal.CorruptionError{Path: p.path(lsmName), Err: fmt.Errorf(
+			"the tables hold what was logged before %s, and the log ends with %s: they are not of the same time; put the right ones there", segmentFile(segment), newest)}
+	}
+	return nil
+}
+
+// checkReplacement reads what the newest checkpoint refers to, for what it has replaced is about to go.
+func (p *place) checkReplacement(number uint64) error {
+	switch p.mode {
+	case storage.File:
+		reports, err := p.checkCheckpoint(number, true)
+		for _, r := range reports {
+			err = errors.Join(err, damageOf(r))
+		}
+		return err
+	case storage.LSM:
+		_, err := lsm.Check(p.fs, p.dir, lsm.Identity(p.identity), nil)
+		return err
+	}
+	return nil // it has been read
+}
+
+// recover opens store and log: the newest checkpoint, then the log from the segment that the checkpoint names. Nothing in the
+// directory is changed, but for what a store adds to its own files, before all of it has been read and found good. A file or lsm
+// store changes its files as it is filled; so for these everything is read twice.
+func (srv *Server) recover() (err error) {
+	o, p := &srv.opts, srv.place
+	end, err := p.readClean()
+	if err != nil {
+		return errors.Join(err, p.otherDamage(o)) // or that would show only after a repair of this
+	}
+	onDisk := p.mode == storage.File || p.mode == storage.LSM
+	if onDisk {
+		if err := p.verify(o, end); err != nil {
+			return err
+		}
+		if err := srv.space.makeRoom(); err != nil {
 			return err
 		}
 	}
 	var log atomic.Pointer[wal.Log] // nil until the log is replayed
 	store, err := storage.Open(o.Mode, storage.Options{
-		FS: o.FS, Dir: o.Dir, Codec: o.Codec, Level: o.Level, BucketEntries: o.BucketEntries, Logf: o.Logf,
+		FS: o.FS, Dir: o.Dir, Identity: p.identity, Segment: srv.checkpoints.segment.Load,
+		Codec: o.Codec, Level: o.Level, BucketEntries: o.BucketEntries, Logf: o.Logf,
 		BeforeFlush: func() error {
 			if l := log.Load(); l != nil {
 				return l.Sync()
@@ -64,38 +210,25 @@ func (srv *Server) recover() (err error) {
 	}()
 	srv.db = newDB(store)
 	srv.db.logf = o.Logf
-	walDir := o.FS.PathJoin(o.Dir, walName)
-	if err := syncNewest(o.FS, walDir); err != nil {
+	if err := syncNewest(o.FS, p.path(walName)); err != nil {
 		return err
 	}
-	first, err := srv.restoreCheckpoint()
-	if err != nil {
-		return err
-	}
-	if first, err = firstSegment(o.FS, walDir, first); err != nil {
-		return err
-	}
-	total, err := logBytes(o.FS, walDir, first)
-	if err != nil {
-		return err
-	}
-	p := newProgress(o, "replaying the log", total)
-	r := newReplayer(srv.db, replayLanes(o.Mode))
-	l, rec, err := wal.Open(walDir, wal.Options{
-		FS: o.FS, Policy: o.WALPolicy, SegmentBytes: o.SegmentBytes, SyncEvery: o.SyncEvery, FirstSegment: first, Logf: o.Logf,
-	}, func(payload []byte) error {
-		if err := p.add(len(payload)); err != nil {
-			return err
-		}
-		return r.record(payload)
+	lanes := newReplayer(srv.db, replayLanes(o.Mode))
+	r, err := p.read(o, end, sink{
+		restore: store.Restore,
+		ends:    func(payload []byte) error { return entry.Decode(payload, srv.db.applyFn) },
+		record:  lanes.record,
 	})
-	if rerr := r.close(); rerr != nil {
-		if err == nil {
-			err = errors.Join(rerr, l.Close())
-		} else {
-			err = rerr
-		}
+	if rerr := lanes.close(); err == nil {
+		err = rerr
 	}
+	if err == nil && !onDisk {
+		err = srv.space.makeRoom()
+	}
+	if err != nil {
+		return err
+	}
+	l, err := p.begin(&r)
 	if err != nil {
 		return err
 	}
@@ -104,12 +237,41 @@ func (srv *Server) recover() (err error) {
 	if err := store.Recovered(); err != nil {
 		return errors.Join(err, l.Close())
 	}
-	srv.replayed.Log, srv.replayed.Duration = rec, time.Since(srv.started)
+	srv.replayed = Replayed{r.records, r.bytes, r.log.Recovery, time.Since(srv.started)}
 	return nil
 }
 
+// begin makes the first changes of a start, which has read everything.
+func (p *place) begin(r *reading) (*wal.Log, error) {
+	if err := removeClean(p.fs, p.dir); err != nil {
+		return nil, err
+	}
+	if err := writePID(p.fs, p.dir); err != nil {
+		return nil, err
+	}
+	_, incomplete, err := listCheckpoints(p.fs, p.path(checkpointName))
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range incomplete {
+		if err := p.fs.Remove(p.path(checkpointName, name)); err != nil {
+			return nil, fmt.Errorf("kvserver: remove an unfinished checkpoint: %w", err)
+		}
+	}
+	return r.log.Open()
+}
+
+// noteIgnored notes the files that nothing will use.
+func (p *place) noteIgnored(logf func(format string, args ...any)) error {
+	paths, err := Ignored(p.fs, p.dir)
+	for _, path := range paths {
+		logf("kvserver: %s is ignored: that is no name that kvserver gives to a file", path)
+	}
+	return err
+}
+
 // otherDamage reads the newest checkpoint and the log, changes nothing, and returns what is wrong with them.
-func otherDamage(o *Options) error {
+func (p *place) otherDamage(o *Options) error {
 	going := func() error {
 		select {
 		case <-o.Cancel:
@@ -118,14 +280,14 @@ func otherDamage(o *Options) error {
 			return nil
 		}
 	}
-	dir := o.FS.PathJoin(o.Dir, checkpointName)
-	numbers, _, err := listCheckpoints(o.FS, dir)
+	numbers, _, err := listCheckpoints(p.fs, p.path(checkpointName))
 	errs := []error{err}
 	if n := len(numbers); n > 0 {
-		_, _, err := readCheckpoint(o.FS, o.FS.PathJoin(dir, checkpointFile(numbers[n-1])), func(byte, []byte) error { return going() })
+		newest := numbers[n-1]
+		_, _, _, err := p.readCheckpoint(p.path(checkpointName, checkpointFile(newest)), newest, func(byte, []byte) error { return going() })
 		errs = append(errs, err)
 	}
-	reports, err := checkLog(o.FS, o.Dir, numbers, going)
+	reports, err := p.checkLog(numbers, nil, going)
 	for _, r := range reports {
 		errs = append(errs, damageOf(r))
 	}

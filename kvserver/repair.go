@@ -1,12 +1,12 @@
 package kvserver
 
 import (
-	"bufio"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"os"
 	"slices"
+	"strings"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
@@ -29,7 +29,7 @@ func Repair(fs vfs.FS, dir string, mode storage.Mode, note func(path, what strin
 	if fs == nil {
 		fs = vfs.Default
 	}
-	mode, damage, err := modeOf(fs, dir, mode)
+	p, damage, err := placeOf(fs, dir, mode)
 	if err != nil {
 		return err
 	}
@@ -38,13 +38,27 @@ func Repair(fs vfs.FS, dir string, mode storage.Mode, note func(path, what strin
 		return err
 	}
 	defer func() { err = errors.Join(err, lock.Close()) }()
-	r := &repairer{fs: fs, dir: dir, mode: mode, note: note}
+	r := &repairer{place: p, note: note}
+	id, err := proveIdentity(fs, dir, p.identity)
+	if err != nil {
+		return err
+	}
+	if damage == nil && id != p.identity {
+		if p.mode, err = proveMode(fs, dir); err != nil && mode != "" {
+			p.mode, err = mode, nil
+		}
+		if err != nil {
+			return err
+		}
+		damage = fmt.Errorf("it belongs to another data directory: it says %s, and most files here %s", p.identity, id)
+	}
+	p.identity = id
 	if damage != nil {
 		if err := r.format(damage); err != nil {
 			return err
 		}
 	}
-	for _, step := range []func() error{r.tables, r.checkpoints, r.log, r.clean} {
+	for _, step := range []func() error{r.misplaced, r.tables, r.checkpoints, r.log, r.clean} {
 		if err := step(); err != nil {
 			return err
 		}
@@ -53,40 +67,40 @@ func Repair(fs vfs.FS, dir string, mode storage.Mode, note func(path, what strin
 }
 
 type repairer struct {
-	fs   vfs.FS
-	dir  string
-	mode storage.Mode
+	*place
 	note func(path, what string)
 	base uint64 // first segment to replay
 }
 
-// modeOf returns the mode of a data directory, which who calls may have been told, and what is wrong with its FORMAT if
-// something is, also beside an error.
-func modeOf(fs vfs.FS, dir string, told storage.Mode) (mode storage.Mode, damage, err error) {
+// placeOf returns a data directory whose mode the caller may have been told, and what is wrong with its FORMAT if something is. Beside an error,
+// which is that of a mode that is not known, the place has none; it is nil if there is nothing to be known.
+func placeOf(fs vfs.FS, dir string, told storage.Mode) (p *place, damage, err error) {
 	format, damage := ReadFormat(fs, dir)
-	mode = format.Mode
+	p = &place{fs: fs, dir: dir, mode: format.Mode, identity: format.identity}
 	if damage != nil {
 		if !isDamage(damage) {
-			return "", damage, damage
+			return nil, damage, damage
 		}
 		if _, err := fs.Stat(dir); err != nil {
-			return "", damage, fmt.Errorf("kvserver: %w", err)
+			return nil, damage, fmt.Errorf("kvserver: %w", err)
 		}
-		if mode, err = proveMode(fs, dir); err != nil {
+		if p.identity, err = proveIdentity(fs, dir, identity{}); err != nil {
+			err = errors.Join(damage, err)
+		} else if p.mode, err = proveMode(fs, dir); err != nil {
 			names, lerr := segmentNames(fs, fs.PathJoin(dir, walName))
 			if told == "" || lerr != nil || len(names) == 0 {
-				return "", damage, errors.Join(damage, err)
+				return p, damage, errors.Join(damage, err)
 			}
 			if fit, err := checkpointModes(fs, dir); err != nil || len(fit) > 0 && !slices.Contains(fit, told) {
-				return "", damage, errors.Join(err, fmt.Errorf("kvserver: the checkpoint in %s is not one of mode %s: give another --mode", dir, told))
+				return nil, damage, errors.Join(err, fmt.Errorf("kvserver: the checkpoint in %s is not one of mode %s: give another --mode", dir, told))
 			}
-			mode = told
+			p.mode, err = told, nil
 		}
 	}
-	if told != "" && told != mode {
-		return "", damage, fmt.Errorf("kvserver: data directory %s holds mode %s, not %s", dir, mode, told)
+	if err == nil && told != "" && told != p.mode {
+		return nil, damage, fmt.Errorf("kvserver: data directory %s holds mode %s, not %s", dir, p.mode, told)
 	}
-	return mode, damage, nil
+	return p, damage, err
 }
 
 // format writes FORMAT anew. The old one is kept aside.
@@ -95,7 +109,7 @@ func (r *repairer) format(why error) error {
 	if err := r.keepAside(path); err != nil {
 		return err
 	}
-	if err := writeAtomically(r.fs, r.dir, formatName, formatText(r.mode)); err != nil {
+	if err := writeAtomically(r.fs, r.dir, formatName, Format{formatVersion, r.mode, r.identity}.text()); err != nil {
 		return err
 	}
 	r.note(path, fmt.Sprintf("written anew for mode %s: %v", r.mode, why))
@@ -148,10 +162,103 @@ func (r *repairer) moveAside(path string, why error) error {
 
 // clean sets the note about the log's end aside if the log has another one, by now.
 func (r *repairer) clean() error {
-	if found, err := checkClean(r.fs, r.dir); found && err != nil {
-		return r.moveAside(r.fs.PathJoin(r.dir, cleanName), err)
+	end, err := r.readClean()
+	if err == nil && end != nil {
+		var reports []wal.SegmentReport
+		if reports, err = wal.Scan(r.fs, r.path(walName), wal.Identity(r.identity), nil); err != nil {
+			return err
+		}
+		err = wal.ErrMissing
+		if n := len(reports); n > 0 {
+			err = reports[n-1].Lost(*end)
+		}
+	}
+	if err == nil {
+		return nil
+	}
+	if _, damaged := errors.AsType[*wal.CorruptionError](err); !damaged && !errors.Is(err, wal.ErrMissing) {
+		return err
+	}
+	return r.moveAside(r.path(cleanName), err)
+}
+
+// misplacedSuffix is what repair gives to the name of a file on its way to another one.
+const misplacedSuffix = ".misplaced"
+
+// misplaced gives the files that have the name of another one the name that their headers say, and moves those of other directories aside.
+// First all of them give up the names that they have, which can be each other's.
+func (r *repairer) misplaced() error {
+	for _, kind := range fileKinds {
+		dir := r.path(kind.dir)
+		files, err := kind.list(r.fs, dir)
+		if err != nil {
+			return err
+		}
+		changed := false
+		for _, f := range files {
+			id, number, err := kind.header(r.fs, f.path)
+			if err != nil {
+				return err
+			}
+			switch {
+			case number == 0 || id == r.identity && number == f.number:
+			case id != r.identity:
+				if err := r.moveAside(f.path, fmt.Errorf("it belongs to another data directory: its header says %s, this one is %s", id, r.identity)); err != nil {
+					return err
+				}
+			default:
+				to := r.fs.PathJoin(dir, kind.name(number)+misplacedSuffix)
+				if _, err := r.fs.Stat(to); err == nil { // the second that says so
+					if err := r.moveAside(f.path, fmt.Errorf("its header says that it is %s, as that of another file does", kind.name(number))); err != nil {
+						return err
+					}
+					continue
+				}
+				if err := r.fs.Rename(f.path, to); err != nil {
+					return fmt.Errorf("kvserver: repair: %w", err)
+				}
+				changed = true
+				r.note(f.path, fmt.Sprintf("renamed, its header says that it is %s", kind.name(number)))
+			}
+		}
+		if changed {
+			if err := syncDir(r.fs, dir); err != nil {
+				return err
+			}
+		}
+		if err := r.settle(kind, dir); err != nil {
+			return err
+		}
 	}
 	return nil
+}
+
+// settle gives what misplaced has renamed its final name.
+func (r *repairer) settle(kind fileKind, dir string) error {
+	names, err := r.fs.List(dir)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("kvserver: repair: %w", err)
+	}
+	for _, name := range names {
+		base, is := strings.CutSuffix(name, misplacedSuffix)
+		if _, ours := kind.number(base); !is || !ours {
+			continue
+		}
+		from, to := r.fs.PathJoin(dir, name), r.fs.PathJoin(dir, base)
+		if _, err := r.fs.Stat(to); err == nil {
+			if err := r.moveAside(from, errors.New("there is another file of this number")); err != nil {
+				return err
+			}
+			continue
+		}
+		if err := r.fs.Rename(from, to); err != nil {
+			return fmt.Errorf("kvserver: repair: %w", err)
+		}
+	}
+	return syncDir(r.fs, dir)
 }
 
 // tables makes a new LSM tree of what can be read of a damaged one.
@@ -159,8 +266,8 @@ func (r *repairer) tables() error {
 	if r.mode != storage.LSM {
 		return nil
 	}
-	path, tmp := r.fs.PathJoin(r.dir, "lsm"), r.fs.PathJoin(r.dir, "lsm"+tmpSuffix)
-	made := r.fs.PathJoin(tmp, "lsm")
+	path, tmp := r.path(lsmName), r.path(lsmName+tmpSuffix)
+	made := r.fs.PathJoin(tmp, lsmName)
 	_, err := r.fs.Stat(path)
 	missing := errors.Is(err, os.ErrNotExist)
 	_, err = r.fs.Stat(r.fs.PathJoin(tmp, "complete"))
@@ -169,7 +276,11 @@ func (r *repairer) tables() error {
 		if err != nil {
 			return err
 		}
-		_, damage := lsm.Check(r.fs, r.dir, storeRecord(r.fs, r.dir, numbers))
+		rec := r.storeRecord(numbers)
+		_, damage := lsm.Check(r.fs, r.dir, lsm.Identity(r.identity), rec)
+		if damage == nil {
+			damage = r.inspectTables(rec)
+		}
 		if damage == nil && !missing {
 			return r.removeTree(tmp)
 		}
@@ -179,7 +290,7 @@ func (r *repairer) tables() error {
 		if err := r.removeTree(tmp); err != nil {
 			return err
 		}
-		n, err := lsm.Salvage(r.fs, r.dir, tmp, func(err error) { r.note(path, fmt.Sprintf("lost: %v", err)) })
+		n, err := lsm.Salvage(r.fs, r.dir, tmp, lsm.Identity(r.identity), func(err error) { r.note(path, fmt.Sprintf("lost: %v", err)) })
 		if err != nil {
 			return err
 		}
@@ -250,17 +361,32 @@ func (r *repairer) checkpoints() error {
 	return r.rewriteCheckpoint(r.fs.PathJoin(dir, checkpointFile(r.base)), r.checkpointDamage(r.base))
 }
 
+// header returns the header of the checkpoint to begin with, made again from what is left of it and of the log.
+func (r *repairer) header() (checkpointHeader, error) {
+	h := checkpointHeader{identity: r.identity, number: r.base}
+	path := r.path(checkpointName, checkpointFile(r.base))
+	if old, err := readCheckpointHeader(r.fs, path); err == nil && old.check(r.identity, r.base) == nil {
+		return old, nil
+	} else if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return h, err
+	}
+	id, err := wal.SegmentID(r.fs, r.path(walName), wal.Identity(r.identity), r.base)
+	h.segment = id
+	return h, err
+}
+
 // noCheckpoint makes an empty one where the log does not begin with its first segment.
 func (r *repairer) noCheckpoint(segment string) error {
-	if _, err := fmt.Sscanf(segment, "%d.wal", &r.base); err != nil {
-		return fmt.Errorf("kvserver: repair: segment %s: %w", segment, err)
-	}
+	r.base, _ = wal.SegmentNumber(segment)
 	dir := r.fs.PathJoin(r.dir, checkpointName)
 	if err := r.fs.MkdirAll(dir, 0o700); err != nil {
 		return fmt.Errorf("kvserver: repair: %w", err)
 	}
 	path := r.fs.PathJoin(dir, checkpointFile(r.base))
-	err := r.writeCheckpoint(path, func(*checkpointWriter) error { return nil })
+	head, err := r.header()
+	if err == nil {
+		err = r.writeCheckpoint(path, head, func(*checkpointWriter) error { return nil })
+	}
 	if err == nil {
 		r.note(path, "made, empty: the checkpoint that the log was written over is missing")
 	}
@@ -269,7 +395,7 @@ func (r *repairer) noCheckpoint(segment string) error {
 
 // checkpointDamage returns what is wrong with a checkpoint or with the values that it refers to.
 func (r *repairer) checkpointDamage(number uint64) error {
-	reports, err := checkCheckpoint(r.fs, r.dir, number, r.mode == storage.File)
+	reports, err := r.checkCheckpoint(number, r.mode == storage.File)
 	for _, rep := range reports {
 		if rep.State != wal.Clean && err == nil {
 			err = fmt.Errorf("%s, offset %d: %w", rep.Path, rep.Offset, rep.Err)
@@ -279,13 +405,17 @@ func (r *repairer) checkpointDamage(number uint64) error {
 }
 
 func (r *repairer) rewriteCheckpoint(path string, why error) error {
-	salvager := file.NewSalvager(r.fs, r.dir)
+	head, err := r.header()
+	if err != nil {
+		return err
+	}
+	salvager := file.NewSalvager(r.fs, r.dir, file.Identity(r.identity))
 	keys := 0
 	var damage error
 	var kept []byte
 	frames, skipped := 0, int64(0)
-	err := r.writeCheckpoint(path, func(w *checkpointWriter) (err error) {
-		frames, skipped, err = salvageCheckpoint(r.fs, path, func(kind byte, payload []byte) error {
+	err = r.writeCheckpoint(path, head, func(w *checkpointWriter) (err error) {
+		frames, skipped, err = r.salvageCheckpoint(r.base, func(kind byte, payload []byte) error {
 			if kind != frameStore || r.mode != storage.File {
 				return w.frame(kind, payload)
 			}
@@ -309,14 +439,12 @@ func (r *repairer) rewriteCheckpoint(path string, why error) error {
 }
 
 // writeCheckpoint makes a checkpoint in the place of the one at path, if there is one, which is kept aside.
-func (r *repairer) writeCheckpoint(path string, fill func(*checkpointWriter) error) error {
+func (r *repairer) writeCheckpoint(path string, head checkpointHeader, fill func(*checkpointWriter) error) error {
 	f, err := r.fs.Create(path+tmpSuffix, vfs.WriteCategoryUnspecified)
 	if err != nil {
 		return fmt.Errorf("kvserver: repair: %w", err)
 	}
-	w := &checkpointWriter{w: bufio.NewWriterSize(&sequential{file: f}, 1<<20)}
-	n, err := w.w.WriteString(checkpointMagic)
-	w.offset = int64(n)
+	w, err := newCheckpointWriter(&sequential{file: f}, head)
 	if err == nil {
 		err = fill(w)
 	}
@@ -344,7 +472,7 @@ func (r *repairer) log() error {
 	if err := r.fs.MkdirAll(dir, 0o700); err != nil {
 		return fmt.Errorf("kvserver: repair: %w", err)
 	}
-	reports, err := wal.Scan(r.fs, dir, func(segment uint64, offset int64, payload []byte) error {
+	reports, err := wal.Scan(r.fs, dir, wal.Identity(r.identity), func(segment uint64, offset int64, payload []byte) error {
 		err := checkEntries(payload)
 		if err != nil && segment >= r.base {
 			return fmt.Errorf("kvserver: repair %s: the record at offset %d is whole and makes no sense: %w; was it written by another version of kvserver? Nothing here can repair it",
@@ -386,14 +514,22 @@ func (r *repairer) rewriteSegment(dir string, number uint64, why error) error {
 	if err != nil {
 		return err
 	}
-	n, err := wal.Rewrite(r.fs, dir, number, aside)
+	id := uint64(0)
+	if number == r.base {
+		h, err := r.header()
+		if err != nil {
+			return err
+		}
+		id = h.segment
+	}
+	n, err := wal.Rewrite(r.fs, dir, wal.Identity(r.identity), number, id, aside)
 	if err == nil {
 		r.note(path, fmt.Sprintf("replaced by the %d records that can be read: %v", n, why))
 	}
 	return err
 }
 
-func segmentFile(number uint64) string { return fmt.Sprintf("%010d.wal", number) }
+func segmentFile(number uint64) string { return wal.SegmentName(number) }
 
 // salvageCheckpoint calls fn for the frames of a checkpoint that can be read, whatever stands between them, and returns their number
 // and how many bytes it had to skip. The end is not among them.
@@ -401,8 +537,9 @@ func segmentFile(number uint64) string { return fmt.Sprintf("%010d.wal", number)
 // Behind damage it tries the place where the frame would end, if its length is right, and then every byte. A frame's
 // checksum covers its place, so a frame that was only copied there does not pass. Should somebody have made up lengths that
 // fit, the search gives up when it has summed many times the file in vain.
-func salvageCheckpoint(fs vfs.FS, path string, fn func(kind byte, payload []byte) error) (frames int, skipped int64, err error) {
-	f, err := fs.Open(path)
+func (p *place) salvageCheckpoint(number uint64, fn func(kind byte, payload []byte) error) (frames int, skipped int64, err error) {
+	path := p.path(checkpointName, checkpointFile(number))
+	f, err := p.fs.Open(path)
 	if err != nil {
 		return 0, 0, fmt.Errorf("kvserver: %w", err)
 	}
@@ -411,9 +548,9 @@ func salvageCheckpoint(fs vfs.FS, path string, fn func(kind byte, payload []byte
 	if err != nil {
 		return 0, 0, fmt.Errorf("kvserver: %w", err)
 	}
-	in := backReader{f: f, size: info.Size()}
+	in := backReader{f: f, size: info.Size(), seed: checkpointHeader{identity: p.identity, number: number}.seed()}
 	budget := 64 * in.size
-	for at := int64(len(checkpointMagic)); at < in.size; {
+	for at := int64(checkpointHeaderSize); at < in.size; {
 		kind, payload, end, err := in.frame(at, &budget)
 		if err != nil {
 			return frames, skipped, fmt.Errorf("kvserver: read %s: %w", path, err)
@@ -447,6 +584,7 @@ func salvageCheckpoint(fs vfs.FS, path string, fn func(kind byte, payload []byte
 type backReader struct {
 	f    vfs.File
 	size int64
+	seed uint32
 	at   int64
 	buf  []byte
 }
@@ -484,7 +622,7 @@ func (in *backReader) frame(at int64, budget *int64) (kind byte, payload []byte,
 	if b, err = in.bytes(at, frameHeader+length); err != nil {
 		return 0, nil, 0, err
 	}
-	if frameSum(at, b[:frameHeader], b[frameHeader:]) != binary.LittleEndian.Uint32(b) {
+	if frameSum(in.seed, at, b[:frameHeader], b[frameHeader:]) != binary.LittleEndian.Uint32(b) {
 		*budget -= length
 		return 0, nil, end, nil
 	}

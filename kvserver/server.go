@@ -13,7 +13,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"sync"
 	"sync/atomic"
@@ -25,7 +24,8 @@ import (
 // Server is an open data directory and its clients.
 type Server struct {
 	opts     Options
-	dirLock  io.Closer
+	place    *place
+	dirLock  *dirLock
 	db       *db
 	commands *commands
 	stats    *stats.Sampler
@@ -106,15 +106,16 @@ func Open(o Options) (*Server, error) {
 	if err := srv.fitClients(); err != nil {
 		return nil, err
 	}
-	if srv.dirLock, err = openDir(o.FS, o.Dir, o.Mode); err != nil {
+	if srv.place, srv.dirLock, err = openDir(o.FS, o.Dir, o.Mode); err != nil {
 		return nil, fullDisk(err, &srv.opts)
 	}
 	srv.space, srv.opts.FS = newSpace(&srv.opts, &srv.settings.minFree)
-	if err = srv.space.makeRoom(); err == nil {
+	srv.place.fs = srv.opts.FS
+	if err = srv.place.noteIgnored(o.Logf); err == nil {
 		err = srv.recover()
 	}
 	if err != nil {
-		return nil, errors.Join(fullDisk(err, &srv.opts), srv.dirLock.Close())
+		return nil, errors.Join(fullDisk(err, &srv.opts), srv.dirLock.abandon())
 	}
 	srv.db.space = srv.space
 	srv.space.flush = srv.db.log.Flush
@@ -325,7 +326,7 @@ func (srv *Server) Shutdown(ctx context.Context) error {
 			err = fmt.Errorf("kvserver: ended after a failure: %w", f.err) // of which those of the closing follow
 		}
 		if err == nil {
-			if cerr := leaveClean(srv.opts.FS, srv.opts.Dir); cerr != nil { // what it protects is safe all the same
+			if cerr := srv.place.leaveClean(srv.db.log.End()); cerr != nil { // what it protects is safe all the same
 				srv.opts.Logf("%v", cerr)
 			}
 		}

@@ -59,6 +59,11 @@ type Options struct {
 	// Dir is the data directory: file keeps its values in Dir/values, lsm its
 	// tables in Dir/lsm. Both are made when they are missing.
 	Dir string
+	// Identity names the data directory: file and lsm refuse files of another one.
+	Identity [16]byte
+	// Segment returns the number of the log's current segment, for lsm to note when
+	// it makes a checkpoint. nil = not noted.
+	Segment func() uint64
 	// Codec and Level say how the serialize mode compresses; see package codec.
 	// Empty = deflate, 0 = the codec's default level.
 	Codec string
@@ -161,9 +166,9 @@ func Open(m Mode, o Options) (Store, error) {
 	case Serialize:
 		return opened(serialize.New(serialize.Options{Codec: o.Codec, Level: o.Level, BucketEntries: o.BucketEntries}))
 	case File:
-		return opened(file.Open(file.Options{FS: o.FS, Dir: o.Dir, Logf: o.Logf}))
+		return opened(file.Open(file.Options{FS: o.FS, Dir: o.Dir, Identity: o.Identity, Logf: o.Logf}))
 	case LSM:
-		return opened(lsm.Open(lsm.Options{FS: o.FS, Dir: o.Dir, BeforeFlush: o.BeforeFlush, Logf: o.Logf}))
+		return opened(lsm.Open(lsm.Options{FS: o.FS, Dir: o.Dir, Identity: o.Identity, Segment: o.Segment, BeforeFlush: o.BeforeFlush, Logf: o.Logf}))
 	}
 	_, err := ParseMode(string(m))
 	return nil, err

@@ -68,7 +68,7 @@ func BenchmarkReplay(b *testing.B) {
 			mustClose(b, l)
 			b.SetBytes(n * int64(size))
 			for b.Loop() {
-				reports, err := Scan(o.FS, testDir, nil)
+				reports, err := Scan(o.FS, testDir, Identity{}, nil)
 				if err != nil || reports[0].Records != n {
 					b.Fatal(err, reports)
 				}

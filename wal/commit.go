@@ -116,6 +116,7 @@ func (l *Log) writeBatch(batch []byte, p Pos) error {
 		}
 		l.out.sum.sign(frame, offset)
 		l.out.records = true
+		l.out.last = frameSum(frame)
 		to += len(frame)
 		p += Pos(len(frame))
 	}

@@ -279,7 +279,7 @@ func TestKill(t *testing.T) {
 					t.Fatal("the process ended by itself")
 				}
 				last := uint64(0)
-				reports, err := Scan(nil, dir, func(_ uint64, _ int64, b []byte) error {
+				reports, err := Scan(nil, dir, Identity{}, func(_ uint64, _ int64, b []byte) error {
 					last++
 					if n := binary.LittleEndian.Uint64(b); n != last {
 						return fmt.Errorf("record %d where %d belongs", n, last)

@@ -31,7 +31,7 @@ func written(t testing.TB, p Policy, segmentBytes int64, payloads ...[]byte) fil
 func frames(t testing.TB, m files, number uint64) []int64 {
 	t.Helper()
 	var offsets []int64
-	r, err := openReader(m.fs(t), testDir+"/"+segmentName(number), number)
+	r, err := openReader(m.fs(t), testDir+"/"+segmentName(number), segmentPlace{number: number})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -187,7 +187,7 @@ func TestTraps(t *testing.T) {
 		}, verdict{records: 12, cut: true, offset: size}},
 		{"a frame that promises 512 MiB at the end", OS, func(m files) {
 			f := appendFrameStart(nil, kindRecord, MaxRecord)
-			s := newSummer(1)
+			s := newSummer(Identity{}, 1)
 			binary.LittleEndian.PutUint32(f[5:], s.head(size, kindRecord, MaxRecord))
 			m[one] = append(m[one], f...)
 		}, verdict{records: 12, cut: true, offset: size}},
@@ -221,12 +221,12 @@ func TestTraps(t *testing.T) {
 		{"the file of another segment under this name", OS, func(m files) {
 			m["0000000002.wal"] = bytes.Clone(m[one])
 			delete(m, one)
-		}, verdict{corrupt: "0000000002.wal", offset: 8}},
+		}, verdict{corrupt: "0000000002.wal", offset: headerNumberAt}},
 		{"a segment without end that is not the newest", OS, func(m files) {
-			m["0000000002.wal"] = appendSegmentHeader(nil, 2)
+			m["0000000002.wal"] = segmentHeader{number: 2, id: 8}.append(nil)
 		}, verdict{records: 12, corrupt: one, offset: size}},
 		{"a segment missing in the middle", OS, func(m files) {
-			m["0000000003.wal"] = appendSegmentHeader(nil, 3)
+			m["0000000003.wal"] = segmentHeader{number: 3, id: 8}.append(nil)
 		}, verdict{corrupt: "0000000002.wal"}},
 		{"files that are none of the log's", OS, func(m files) {
 			m["0000000001.wal.damaged"], m["1.wal"], m["00000000009.wal"], m["000000000x.wal"] = nil, nil, nil, nil
@@ -237,7 +237,7 @@ func TestTraps(t *testing.T) {
 			m, _ := sectors(t, c.policy)
 			c.damage(m)
 			fs := m.fs(t)
-			reports, err := Scan(fs, testDir, nil)
+			reports, err := Scan(fs, testDir, Identity{}, nil)
 			check(t, err)
 			if got := snapshot(t, fs); len(got) != len(m) || !bytes.Equal(got[one], m[one]) {
 				t.Error("Scan has changed files")
@@ -278,12 +278,13 @@ func TestTraps(t *testing.T) {
 }
 
 func TestSegmentHeaders(t *testing.T) {
-	header := appendSegmentHeader(nil, 1)
+	header := segmentHeader{number: 1, id: 7}.append(nil)
 	with := func(at int, b byte, sum bool) []byte {
 		h := bytes.Clone(header)
 		h[at] ^= b
 		if sum {
-			binary.LittleEndian.PutUint32(h[16:], crc32.Checksum(h[:16], castagnoli))
+			end := len(h) - 4
+			binary.LittleEndian.PutUint32(h[end:], crc32.Checksum(h[:end], castagnoli))
 		}
 		return h
 	}
@@ -296,15 +297,18 @@ func TestSegmentHeaders(t *testing.T) {
 		{"header only", header, ""},
 		{"header and zeros", append(bytes.Clone(header), make([]byte, 4096)...), ""},
 		{"half a header", header[:9], ""},
-		{"half a header, then zeros", append(bytes.Clone(header[:9]), make([]byte, 11)...), ""},
+		{"half a header, then zeros", append(bytes.Clone(header[:9]), make([]byte, segmentHeaderSize-9)...), ""},
 		{"zeros of the header's size", make([]byte, segmentHeaderSize), ""},
 		{"half a header of something else", []byte("kvmork"), "ends inside the segment header"},
 		{"zeros where records may have been", make([]byte, 4096), "magic"},
 		{"wrong magic", with(0, 1, true), "magic"},
-		{"wrong version", with(6, 2, true), "version is 3"},
-		{"wrong number", with(8, 1, true), "number is 0"},
-		{"wrong checksum", with(17, 1, false), "checksum"},
-		{"wrong number, and the checksum says so", with(8, 1, false), "checksum"},
+		{"wrong version", with(6, 2, true), "version is 0"},
+		{"another log", with(8, 1, true), "belongs to another data directory"},
+		{"wrong number", with(24, 1, true), "it is 0000000000.wal"},
+		{"wrong checksum", with(segmentHeaderSize-1, 1, false), "checksum"},
+		{"wrong number, and the checksum says so", with(24, 1, false), "checksum"},
+		{"ids that are not there yet", append(bytes.Clone(header[:34]), make([]byte, segmentHeaderSize-34)...), ""},
+		{"a checksum that is not there yet", append(bytes.Clone(header[:segmentHeaderSize-4]), make([]byte, 4)...), ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			o := quiet(files{segmentName(1): c.file}.fs(t), OS)
@@ -341,10 +345,10 @@ func TestFirstSegmentMustExist(t *testing.T) {
 
 func TestSegmentsInFrontOfTheFirstAreIgnoredAndOnlyRemovedAfterReplay(t *testing.T) {
 	m := written(t, OS, 1, records(5)...)
-	m[segmentName(2)][40] ^= 1
+	m[segmentName(2)][segmentHeaderSize+20] ^= 1
 	delete(m, segmentName(3))
 	bad := m.clone()
-	bad[segmentName(4)][40] ^= 1
+	bad[segmentName(4)][segmentHeaderSize+20] ^= 1
 	o := quiet(bad.fs(t), OS)
 	o.FirstSegment = 4
 	if _, _, _, err := tryOpen(o); err == nil || len(snapshot(t, o.FS)) != len(m) {
@@ -363,10 +367,10 @@ func TestScanGoesOnBehindDamage(t *testing.T) {
 	m := written(t, OS, 100, want...)
 	m[segmentName(1)][segmentHeaderSize+frameHeaderSize] ^= 1
 	delete(m, segmentName(3))
-	first, err := Scan(m.fs(t), testDir, nil)
+	first, err := Scan(m.fs(t), testDir, Identity{}, nil)
 	check(t, err)
 	var seen int64
-	reports, err := Scan(m.fs(t), testDir, func(segment uint64, offset int64, payload []byte) error {
+	reports, err := Scan(m.fs(t), testDir, Identity{}, func(segment uint64, offset int64, payload []byte) error {
 		if !bytes.HasPrefix(payload, []byte("record ")) {
 			t.Errorf("segment %d offset %d: %q", segment, offset, payload)
 		}
@@ -389,7 +393,7 @@ func TestScanGoesOnBehindDamage(t *testing.T) {
 	if seen != counted || reports[0].Offset != int64(segmentHeaderSize) || reports[0].Behind == 0 || seen == 0 {
 		t.Errorf("%d records seen, %d counted, %+v", seen, counted, reports[0])
 	}
-	if _, err := Scan(vfs.NewMem(), "nowhere", nil); err == nil {
+	if _, err := Scan(vfs.NewMem(), "nowhere", Identity{}, nil); err == nil {
 		t.Error("no error for a directory that does not exist")
 	}
 }
@@ -397,9 +401,9 @@ func TestScanGoesOnBehindDamage(t *testing.T) {
 // The search behind damage is bounded, whatever is there: heads that fit and promise the rest of the file, at every place.
 func TestTheSearchBehindDamageGivesUpOnCraftedHeads(t *testing.T) {
 	const size = 1 << 20
-	b := appendSegmentHeader(nil, 1)
+	b := segmentHeader{number: 1, id: 7}.append(nil)
 	b = append(b, 'x')
-	s := newSummer(1)
+	s := newSummer(Identity{}, 1)
 	for len(b) < size {
 		offset := int64(len(b))
 		f := appendFrameStart(nil, kindRecord, size-len(b)-frameHeaderSize)
@@ -410,10 +414,10 @@ func TestTheSearchBehindDamageGivesUpOnCraftedHeads(t *testing.T) {
 		}
 	}
 	b = append(b, make([]byte, size-len(b))...)
-	r, err := openReader(files{segmentName(1): b}.fs(t), testDir+"/"+segmentName(1), 1)
+	r, err := openReader(files{segmentName(1): b}.fs(t), testDir+"/"+segmentName(1), segmentPlace{number: 1, newest: true})
 	check(t, err)
 	rep := SegmentReport{Segment: 1}
-	check(t, r.verify(&rep, true, nil, nil))
+	check(t, r.verify(&rep, nil, nil))
 	if rep.State != Corrupt || r.wasted > 2*size || cap(r.buf) > size {
 		t.Errorf("%+v, %d bytes summed in vain, buffer of %d", rep, r.wasted, cap(r.buf))
 	}
@@ -430,7 +434,7 @@ func FuzzSegment(f *testing.F) {
 			b[at] ^= x
 		}
 		for _, newest := range []bool{true, false} {
-			r, err := openReader(files{segmentName(1): b}.fs(t), testDir+"/"+segmentName(1), 1)
+			r, err := openReader(files{segmentName(1): b}.fs(t), testDir+"/"+segmentName(1), segmentPlace{number: 1, newest: newest})
 			check(t, err)
 			rep := SegmentReport{Segment: 1}
 			n := int64(0)
@@ -441,7 +445,7 @@ func FuzzSegment(f *testing.F) {
 				}
 				return nil
 			}
-			check(t, r.verify(&rep, newest, count, count))
+			check(t, r.verify(&rep, count, count))
 			if n != rep.Records+rep.Behind || cap(r.buf) > max(len(b), 0) || rep.Offset > int64(len(b)) || rep.State == Torn && !newest {
 				t.Errorf("%d records seen, buffer %d for %d bytes, %+v", n, cap(r.buf), len(b), rep)
 			}

@@ -14,20 +14,20 @@
 // little-endian, all checksums are CRC-32C (Castagnoli).
 //
 //	segment   +--------------------+-------+-------+-----+-------+
-//	          | segment header, 20 | frame | frame | ... | frame |
+//	          | segment header, 52 | frame | frame | ... | frame |
 //	          +--------------------+-------+-------+-----+-------+
 //
-//	segment header   0        6         8                  16          20
-//	                 +--------+---------+------------------+-----------+
-//	                 | kvmark | version | segment number   | checksum  |
-//	                 +--------+---------+------------------+-----------+
-//	                                      checksum of the 16 bytes before it
+//	segment header   0        6         8          24       32         40    48         52
+//	                 +--------+---------+----------+--------+----------+-----+----------+
+//	                 | kvmark | version | identity | number | previous | id  | checksum |
+//	                 +--------+---------+----------+--------+----------+-----+----------+
+//	                   version: 2                   checksum of the 48 bytes before it
 //
 //	frame   0      1          5           9           13
 //	        +------+----------+-----------+-----------+----------------+
 //	        | kind | length   | head sum  | body sum  | payload        |
 //	        +------+----------+-----------+-----------+----------------+
-//	          head sum: segment number (8), offset of the frame in the segment (8), kind, length
+//	          head sum: identity (16), segment number (8), offset of the frame in the segment (8), kind, length
 //	          body sum: the same bytes, then the payload
 //
 //	kind    'R' record          payload: the caller's bytes
@@ -38,6 +38,13 @@
 // Both sums cover where the frame stands, so stale, misplaced or recycled bytes never pass, and a search for frames may
 // try every byte offset. The head sum exists for that search: a length is believed, and its bytes are read, only after
 // four bytes of proof.
+//
+// # What belongs together
+//
+// The identity names the log among all others; it is in every header and in every record's checksum, so nothing of another
+// log is taken for a part of this one. The id of a segment is random, and the next segment repeats it as previous: so two
+// segments that were not written one behind the other are told apart from two that were, whatever their numbers say. A
+// checkpoint and the note of a clean end refer to a segment by number and id.
 //
 // Under [Always], a segment that has become long is written over zeros, which are written ahead a mebibyte at a time: what is
 // synced then changes neither the length nor the blocks of the file.

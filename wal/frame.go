@@ -12,8 +12,8 @@ import (
 // Part of the disk format; must not change. The package comment draws it.
 const (
 	segmentMagic      = "kvmark"
-	segmentVersion    = 1
-	segmentHeaderSize = len(segmentMagic) + 2 + 8 + 4
+	segmentVersion    = 2
+	segmentHeaderSize = len(segmentMagic) + 2 + len(Identity{}) + 8 + 8 + 8 + 4
 
 	frameHeaderSize = 1 + 4 + 4 + 4
 	markFrameSize   = frameHeaderSize + 8
@@ -42,6 +42,15 @@ const MaxRecord = 512 << 20
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
+// Identity names a log among all others. It is in every segment's header, and in the checksum of every record.
+type Identity [16]byte
+
+// SegmentName returns the name of a segment's file.
+func SegmentName(number uint64) string { return segmentName(number) }
+
+// SegmentNumber returns the number in the name of a segment's file; files of other names are not of the log.
+func SegmentNumber(name string) (uint64, bool) { return parseSegmentName(name) }
+
 func segmentName(number uint64) string {
 	return fmt.Sprintf("%0*d%s", segmentDigits, number, segmentSuffix)
 }
@@ -56,30 +65,66 @@ func parseSegmentName(name string) (uint64, bool) {
 	return n, err == nil && n > 0
 }
 
-func appendSegmentHeader(dst []byte, number uint64) []byte {
+// segmentHeader is what a segment says of itself. id is random, never 0: it tells a segment from another one of the same
+// number that was written at another time, or by a server on a copy of the directory.
+type segmentHeader struct {
+	identity Identity
+	number   uint64
+	previous uint64 // id of the segment in front of it, 0 for none
+	id       uint64
+}
+
+func newSegmentID() uint64 { return max(1, rand.Uint64()) }
+
+func (h segmentHeader) append(dst []byte) []byte {
 	start := len(dst)
 	dst = append(dst, segmentMagic...)
 	dst = binary.LittleEndian.AppendUint16(dst, segmentVersion)
-	dst = binary.LittleEndian.AppendUint64(dst, number)
+	dst = append(dst, h.identity[:]...)
+	dst = binary.LittleEndian.AppendUint64(dst, h.number)
+	dst = binary.LittleEndian.AppendUint64(dst, h.previous)
+	dst = binary.LittleEndian.AppendUint64(dst, h.id)
 	return binary.LittleEndian.AppendUint32(dst, crc32.Checksum(dst[start:], castagnoli))
 }
 
-// checkSegmentHeader says what is wrong with the header b, and at which offset.
+const (
+	headerVersionAt  = int64(len(segmentMagic))
+	headerIdentityAt = headerVersionAt + 2
+	headerNumberAt   = headerIdentityAt + int64(len(Identity{}))
+	headerPreviousAt = headerNumberAt + 8
+)
+
+// parseSegmentHeader says what is wrong with the header b, and at which offset.
 // REQUIRES: len(b) == segmentHeaderSize.
-func checkSegmentHeader(b []byte, number uint64) (offset int64, err error) {
-	const afterMagic = len(segmentMagic)
-	if string(b[:afterMagic]) != segmentMagic {
-		return 0, fmt.Errorf("segment header: magic is %q, want %q", b[:afterMagic], segmentMagic)
+func parseSegmentHeader(b []byte) (h segmentHeader, offset int64, err error) {
+	if string(b[:headerVersionAt]) != segmentMagic {
+		return h, 0, fmt.Errorf("segment header: magic is %q, want %q", b[:headerVersionAt], segmentMagic)
 	}
-	if v := binary.LittleEndian.Uint16(b[afterMagic:]); v != segmentVersion {
-		return int64(afterMagic), fmt.Errorf("segment header: format version is %d, this program reads %d", v, segmentVersion)
+	if v := binary.LittleEndian.Uint16(b[headerVersionAt:]); v != segmentVersion {
+		return h, headerVersionAt, fmt.Errorf("segment header: format version is %d, this program reads %d", v, segmentVersion)
 	}
 	want := crc32.Checksum(b[:segmentHeaderSize-4], castagnoli)
 	if got := binary.LittleEndian.Uint32(b[segmentHeaderSize-4:]); got != want {
-		return int64(afterMagic), fmt.Errorf("segment header: checksum is %08x, want %08x", got, want)
+		return h, headerVersionAt, fmt.Errorf("segment header: checksum is %08x, want %08x", got, want)
 	}
-	if n := binary.LittleEndian.Uint64(b[afterMagic+2:]); n != number {
-		return int64(afterMagic + 2), fmt.Errorf("segment header: number is %d, the file's name says %d", n, number)
+	copy(h.identity[:], b[headerIdentityAt:])
+	h.number = binary.LittleEndian.Uint64(b[headerNumberAt:])
+	h.previous = binary.LittleEndian.Uint64(b[headerPreviousAt:])
+	h.id = binary.LittleEndian.Uint64(b[headerPreviousAt+8:])
+	return h, 0, nil
+}
+
+// check says why a good header is not the one that should be there, and at which offset.
+func (h segmentHeader) check(p segmentPlace) (offset int64, err error) {
+	switch {
+	case h.identity != p.identity:
+		return headerIdentityAt, fmt.Errorf("%w: its header says %x, this one is %x; move it away and put the right file here", ErrForeign, h.identity, p.identity)
+	case h.number != p.number:
+		return headerNumberAt, fmt.Errorf("%w: its header says that it is %s; was it renamed or copied? Put the right file here", ErrMisplaced, segmentName(h.number))
+	case p.previous != 0 && h.previous != p.previous:
+		return headerPreviousAt, fmt.Errorf("%w: it was written behind a segment with id %016x, but in front of it is one with id %016x; put the right files there", ErrUnlinked, h.previous, p.previous)
+	case p.id != 0 && h.id != p.id:
+		return headerPreviousAt + 8, fmt.Errorf("%w: its id is %016x, and the checkpoint was made over one with id %016x; put the right file here", ErrUnlinked, h.id, p.id)
 	}
 	return 0, nil
 }
@@ -87,12 +132,12 @@ func checkSegmentHeader(b []byte, number uint64) (offset int64, err error) {
 // summer computes the sums of the frames of one segment. Its scratch bytes live here because an argument of crc32.Update
 // escapes: on the stack they would be one allocation per frame. Not safe for concurrent use.
 type summer struct {
-	segment uint32 // checksum of the segment number
+	segment uint32 // checksum of the log's identity and the segment's number
 	scratch [8 + 1 + 4]byte
 }
 
-func newSummer(number uint64) summer {
-	return summer{segment: crc32.Checksum(binary.LittleEndian.AppendUint64(nil, number), castagnoli)}
+func newSummer(identity Identity, number uint64) summer {
+	return summer{segment: crc32.Checksum(binary.LittleEndian.AppendUint64(identity[:], number), castagnoli)}
 }
 
 func (s *summer) head(offset int64, kind byte, length uint32) uint32 {
@@ -112,6 +157,9 @@ func (s *summer) sign(frame []byte, offset int64) {
 	binary.LittleEndian.PutUint32(frame[5:], head)
 	binary.LittleEndian.PutUint32(frame[9:], bodySum(head, frame[frameHeaderSize:]))
 }
+
+// frameSum returns the body sum of a signed frame.
+func frameSum(frame []byte) uint32 { return binary.LittleEndian.Uint32(frame[9:]) }
 
 // putMark makes dst a signed frame of the given kind that vouches for everything in front of synced.
 // REQUIRES: len(dst) == markFrameSize.

@@ -3,6 +3,7 @@ package wal
 import (
 	"errors"
 	"fmt"
+	"os"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
@@ -19,74 +20,131 @@ type Recovery struct {
 	CutRecords int64 // readable records in the tail, which went with it
 }
 
-// Open replays every record in order through fn (payload is valid only during the call), cuts an unsynced tail, and leaves
-// the log ready for Append. The directory is created if it is missing; nobody else may use it meanwhile. Damage that is not
-// an unsynced tail is a [CorruptionError], after fn has been called for the records in front of it, and nothing has been changed.
+// Replayed is a log that has been read, and not been changed.
+type Replayed struct {
+	Recovery
+	log    *Log
+	old    []uint64      // segments in front of the first one, which a checkpoint has superseded
+	newest SegmentReport // Segment 0 if there is none
+}
+
+// Open is [Replay] and then [Replayed.Open].
 func Open(dir string, o Options, fn func(payload []byte) error) (*Log, Recovery, error) {
-	var rec Recovery
+	r, err := Replay(dir, o, fn)
+	if err != nil {
+		return nil, Recovery{}, err
+	}
+	l, err := r.Open()
+	return l, r.Recovery, err
+}
+
+// Replay passes every record in order to fn (payload is valid only during the call), and changes nothing. Nobody else may use the
+// directory from then on. Damage that is not an unsynced tail is a [CorruptionError], after fn has been called for the records
+// in front of it.
+func Replay(dir string, o Options, fn func(payload []byte) error) (*Replayed, error) {
 	o, err := o.withDefaults()
 	if err != nil {
-		return nil, rec, err
-	}
-	if err := o.FS.MkdirAll(dir, 0o700); err != nil {
-		return nil, rec, fmt.Errorf("wal: create directory: %w", err)
-	}
-	if err := syncDir(o.FS, o.FS.PathDir(dir)); err != nil {
-		return nil, rec, fmt.Errorf("wal: %w", err)
+		return nil, err
 	}
 	numbers, err := listSegments(o.FS, dir)
-	if err != nil {
-		return nil, rec, err
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, err
 	}
-	l := newLog(dir, o)
 	old := 0
 	for old < len(numbers) && numbers[old] < o.FirstSegment {
 		old++
 	}
-	numbers, oldNumbers := numbers[old:], numbers[:old]
-	if err := l.checkComplete(numbers); err != nil {
-		return nil, rec, err
+	r := &Replayed{log: newLog(dir, o), old: numbers[:old]}
+	numbers = numbers[old:]
+	if err := r.log.checkComplete(numbers); err != nil {
+		return nil, err
 	}
-	next := uint64(1)
+	p := segmentPlace{identity: o.Identity, id: o.FirstID}
 	for i, number := range numbers {
-		newest := i == len(numbers)-1
-		rep, err := l.replay(number, newest, fn)
+		p.number, p.newest = number, i == len(numbers)-1
+		rep, err := r.log.replay(p, fn)
 		if err != nil {
-			return nil, rec, err
+			return nil, err
 		}
-		rec.Segments++
-		rec.Records += rep.Records
-		rec.Bytes += rep.Bytes
-		next = number
-		if !newest {
-			l.segments = append(l.segments, segmentSize{number: number, bytes: rep.Size})
-			continue
+		r.Segments++
+		r.Records += rep.Records
+		r.Bytes += rep.Bytes
+		p.id, p.previous = 0, rep.ID
+		if p.newest {
+			r.newest = rep
+		} else {
+			r.log.segments = append(r.log.segments, segmentSize{number: number, id: rep.ID, bytes: rep.Size})
 		}
-		if rep.State == Torn {
-			rec.CutPath, rec.CutOffset, rec.CutBytes, rec.CutRecords = rep.Path, rep.Offset, rep.Size-rep.Offset, rep.Behind
-		}
-		if rep.unfinished || rep.State == Clean && rep.Size == int64(segmentHeaderSize) {
-			break // nothing was ever written to it: create goes on with it
-		}
-		size, err := l.endRecovered(&rep)
-		if err != nil {
-			return nil, rec, fmt.Errorf("wal: %w", err)
-		}
-		l.segments = append(l.segments, segmentSize{number: number, bytes: size})
-		next++
 	}
-	err = l.create(next)
+	if rep := &r.newest; rep.State == Torn {
+		r.CutPath, r.CutOffset, r.CutBytes, r.CutRecords = rep.Path, rep.Offset, rep.Size-rep.Offset, rep.Behind
+	}
+	return r, nil
+}
+
+// CheckEnd returns why the log is not one that ended at want, which its last user knew when it closed it.
+func (r *Replayed) CheckEnd(want End) error {
+	if r.newest.Segment == 0 {
+		return &CorruptionError{Path: r.log.path(want.Segment), Err: fmt.Errorf("%w: the log ended there, at offset %d, when it was closed", ErrMissing, want.Offset)}
+	}
+	return r.newest.Lost(want)
+}
+
+// Superseded reports whether there are segments in front of the first one, which [Replayed.Open] removes.
+func (r *Replayed) Superseded() bool { return len(r.old) > 0 }
+
+// Newest returns the number of the newest segment, 0 if there is none.
+func (r *Replayed) Newest() uint64 { return r.newest.Segment }
+
+// Open cuts an unsynced tail, and leaves the log ready for Append. The directory is created if it is missing. Segments in front of the first
+// one are removed.
+func (r *Replayed) Open() (*Log, error) {
+	l := r.log
+	fs := l.options.FS
+	if err := fs.MkdirAll(l.dir, 0o700); err != nil {
+		return nil, fmt.Errorf("wal: create directory: %w", err)
+	}
+	if err := syncDir(fs, fs.PathDir(l.dir)); err != nil {
+		return nil, fmt.Errorf("wal: %w", err)
+	}
+	head, err := r.end()
 	if err == nil {
-		err = l.removeOld(oldNumbers)
+		err = l.create(head)
+	}
+	if err == nil {
+		err = l.removeOld(r.old)
 	}
 	if err != nil {
 		if l.out.file != nil {
 			err = errors.Join(err, l.out.file.Close())
 		}
-		return nil, rec, fmt.Errorf("wal: %w", err)
+		return nil, fmt.Errorf("wal: %w", err)
 	}
 	l.done.Go(l.background)
-	return l, rec, nil
+	return l, nil
+}
+
+// end ends the newest segment, and returns the header of the one to go on with.
+func (r *Replayed) end() (segmentHeader, error) {
+	l, rep := r.log, &r.newest
+	before := uint64(0)
+	if n := len(l.segments); n > 0 {
+		before = l.segments[n-1].id
+	}
+	switch {
+	case rep.Segment == 0:
+		return segmentHeader{number: max(1, l.options.FirstSegment), id: newSegmentID()}, nil
+	case rep.unfinished:
+		return segmentHeader{number: rep.Segment, previous: before, id: newSegmentID()}, nil
+	case rep.State == Clean && rep.Size == int64(segmentHeaderSize): // nothing was ever written to it
+		return segmentHeader{number: rep.Segment, previous: rep.previous, id: rep.ID}, nil
+	}
+	size, err := l.endRecovered(rep)
+	if err != nil {
+		return segmentHeader{}, err
+	}
+	l.segments = append(l.segments, segmentSize{number: rep.Segment, id: rep.ID, bytes: size})
+	return segmentHeader{number: rep.Segment + 1, previous: rep.ID, id: newSegmentID()}, nil
 }
 
 // checkComplete checks that numbers begin with the first segment asked for and have no gap.
@@ -107,10 +165,10 @@ func (l *Log) checkComplete(numbers []uint64) error {
 	return nil
 }
 
-func (l *Log) replay(number uint64, newest bool, fn func(payload []byte) error) (SegmentReport, error) {
-	rep, err := scanSegment(l.options.FS, l.dir, number, newest, func(_ uint64, offset int64, payload []byte) error {
+func (l *Log) replay(p segmentPlace, fn func(payload []byte) error) (SegmentReport, error) {
+	rep, err := scanSegment(l.options.FS, l.dir, p, func(_ uint64, offset int64, payload []byte) error {
 		if err := fn(payload); err != nil {
-			return fmt.Errorf("wal: replay %s at offset %d: %w", l.path(number), offset, err)
+			return fmt.Errorf("wal: replay %s at offset %d: %w", l.path(p.number), offset, err)
 		}
 		return nil
 	}, nil)
@@ -148,7 +206,7 @@ func (l *Log) endRecovered(rep *SegmentReport) (size int64, err error) {
 		return rep.Size, nil
 	}
 	var end [markFrameSize]byte
-	sum := newSummer(rep.Segment)
+	sum := newSummer(l.options.Identity, rep.Segment)
 	sum.putMark(end[:], kindEnd, rep.end, rep.end)
 	if _, err := f.WriteAt(end[:], rep.end); err != nil {
 		return 0, fmt.Errorf("end %s at offset %d: %w", rep.Path, rep.end, err)

@@ -1,6 +1,7 @@
 package wal
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -26,6 +27,7 @@ const (
 	errBodySum    = damage("wrong checksum of a frame")
 	errMarkOffset = damage("mark that vouches for more than stands in front of it")
 	errBehindEnd  = damage("bytes behind the end of the segment")
+	errCrafted    = damage("what follows is made to look like frames")
 	errNotEnded   = damage("the segment is not ended, although it is not the newest")
 )
 
@@ -33,6 +35,7 @@ const (
 type frame struct {
 	kind byte
 	body []byte
+	sum  uint32
 	end  int64 // offset behind it
 }
 
@@ -41,6 +44,7 @@ type reader struct {
 	file    vfs.File
 	path    string
 	size    int64
+	place   segmentPlace
 	sum     summer
 	buf     []byte // the file from base on
 	base    int64
@@ -48,7 +52,7 @@ type reader struct {
 	wasted  int64  // bytes of bodies that turned out not to fit their head
 }
 
-func openReader(fs vfs.FS, path string, number uint64) (*reader, error) {
+func openReader(fs vfs.FS, path string, p segmentPlace) (*reader, error) {
 	f, err := fs.Open(path, vfs.SequentialReadsOption)
 	if err != nil {
 		return nil, fmt.Errorf("wal: open segment: %w", err)
@@ -57,7 +61,7 @@ func openReader(fs vfs.FS, path string, number uint64) (*reader, error) {
 	if err != nil {
 		return nil, fmt.Errorf("wal: size of %s: %w", path, errors.Join(err, f.Close()))
 	}
-	return &reader{file: f, path: path, size: info.Size(), sum: newSummer(number)}, nil
+	return &reader{file: f, path: path, size: info.Size(), place: p, sum: newSummer(p.identity, p.number)}, nil
 }
 
 // window returns at least n bytes from offset on, more if they are at hand. A buffer grows only to n.
@@ -135,7 +139,7 @@ func (r *reader) frame(offset int64) (frame, error) {
 	if (kind == kindSynced || kind == kindEnd) && binary.LittleEndian.Uint64(body) > uint64(offset) {
 		return frame{}, errMarkOffset
 	}
-	return frame{kind: kind, body: body, end: end}, nil
+	return frame{kind: kind, body: body, sum: sums[1], end: end}, nil
 }
 
 func (r *reader) payload(fr frame) (payload []byte) {
@@ -163,9 +167,17 @@ func (r *reader) zeros(offset, end int64) (bool, error) {
 
 // verify reads the whole segment and judges it by the rules of the package comment. It calls fn for every record in front
 // of the first damage, and behind, if not nil, for every readable record after it. The error is fn's or the file system's.
-func (r *reader) verify(rep *SegmentReport, newest bool, fn, behind recordFunc) error {
+func (r *reader) verify(rep *SegmentReport, fn, behind recordFunc) error {
 	rep.Path, rep.Size = r.path, r.size
-	if done, err := r.verifyHeader(rep, newest); done || err != nil {
+	newest := r.place.newest
+	if done, err := r.verifyHeader(rep); done || err != nil {
+		return err
+	}
+	if rep.State == Corrupt { // the header alone, for all that is known
+		_, _, err := r.search(rep, int64(segmentHeaderSize), behind)
+		if err == errCrafted {
+			err = nil
+		}
 		return err
 	}
 	offset, reason := int64(segmentHeaderSize), error(nil)
@@ -182,6 +194,7 @@ func (r *reader) verify(rep *SegmentReport, newest bool, fn, behind recordFunc) 
 		case kindRecord, kindMasked:
 			rep.Records++
 			rep.Bytes += fr.end - offset
+			rep.last = fr.sum
 			if err := fn(rep.Segment, offset, r.payload(fr)); err != nil {
 				return err
 			}
@@ -201,7 +214,7 @@ func (r *reader) verify(rep *SegmentReport, newest bool, fn, behind recordFunc) 
 			return err
 		}
 		if !zeros {
-			return r.verifyBehind(rep, newest, reason, behind)
+			return r.verifyBehind(rep, reason, behind)
 		}
 	}
 	if !newest && !rep.ended {
@@ -210,38 +223,51 @@ func (r *reader) verify(rep *SegmentReport, newest bool, fn, behind recordFunc) 
 	return nil
 }
 
-// verifyHeader reports done when there is nothing to read behind the header.
-func (r *reader) verifyHeader(rep *SegmentReport, newest bool) (done bool, err error) {
+// verifyHeader reports done when there is nothing to read behind the header, or nothing that belongs here.
+func (r *reader) verifyHeader(rep *SegmentReport) (done bool, err error) {
 	n := min(r.size, int64(segmentHeaderSize))
 	b, err := r.window(0, n)
 	if err != nil {
 		return true, err
 	}
 	b = b[:n]
-	want := appendSegmentHeader(nil, rep.Segment)
 	// The header is synced before the first record is written, so a file that is no longer than a header, and holds a first
 	// part of it and then zeros, is a creation that a crash interrupted. It can hold no record.
-	if r.size <= int64(segmentHeaderSize) && newest {
-		i := 0
-		for i < len(b) && b[i] == want[i] {
-			i++
-		}
-		zeros, err := r.zeros(int64(i), n)
-		if zeros || err != nil {
-			rep.unfinished = i < len(want)
-			rep.end = n
-			return true, err
-		}
+	if r.size <= int64(segmentHeaderSize) && r.place.newest && r.place.id == 0 && r.isHeaderPart(b) {
+		rep.unfinished = true
+		rep.end = n
+		return true, nil
 	}
 	if n < int64(segmentHeaderSize) {
 		rep.set(Corrupt, 0, damage("the file ends inside the segment header"))
 		return true, nil
 	}
-	if offset, err := checkSegmentHeader(b, rep.Segment); err != nil {
+	h, offset, err := parseSegmentHeader(b)
+	if err != nil {
+		rep.set(Corrupt, offset, err)
+		return binary.LittleEndian.Uint16(b[headerVersionAt:]) < segmentVersion, nil
+	}
+	if offset, err := h.check(r.place); err != nil {
 		rep.set(Corrupt, offset, err)
 		return true, nil
 	}
-	return false, nil
+	rep.ID, rep.previous, rep.end = h.id, h.previous, n
+	return r.size == n && r.place.newest, nil
+}
+
+// isHeaderPart reports whether b can be the header of the segment, written in part, with zeros behind. Its ids are random.
+func (r *reader) isHeaderPart(b []byte) bool {
+	if len(b) == segmentHeaderSize {
+		if _, _, err := parseSegmentHeader(b); err == nil {
+			return false
+		}
+	}
+	part := bytes.TrimRight(b, "\x00")
+	known := segmentHeader{identity: r.place.identity, number: r.place.number}.append(nil)[:headerPreviousAt]
+	if len(part) <= len(known) {
+		return bytes.HasPrefix(known, part)
+	}
+	return bytes.HasPrefix(part, known) && len(part) < segmentHeaderSize
 }
 
 // verifyBehind decides what damage at rep.end is, by what is readable behind it.
@@ -251,52 +277,16 @@ func (r *reader) verifyHeader(rep *SegmentReport, newest bool) (done bool, err e
 // fits by chance once in 2^32 offsets, so payloads that are summed in vain are those of frames that were written here and
 // damaged, which do not overlap: the whole search is O(size). Should somebody have crafted heads that fit, the search
 // gives up once it has summed a file's worth in vain, and the segment counts as corrupt.
-func (r *reader) verifyBehind(rep *SegmentReport, newest bool, reason error, behind recordFunc) error {
-	at, next, vouched := rep.end, int64(-1), int64(0)
-	r.wasted = 0
-	for offset := at + 1; offset < r.size; {
-		b, err := r.window(offset, 1)
-		if err != nil {
-			return err
-		}
-		skip := 0
-		for skip < len(b) && !isKind(b[skip]) {
-			skip++
-		}
-		if offset += int64(skip); skip == len(b) {
-			continue
-		}
-		fr, err := r.frame(offset)
-		if err != nil {
-			var d damage
-			if !errors.As(err, &d) {
-				return err
-			}
-			if r.wasted > r.size {
-				rep.set(Corrupt, at, fmt.Errorf("%w, and what follows is made to look like frames", reason))
-				return nil
-			}
-			offset++
-			continue
-		}
-		if next < 0 {
-			next = offset
-		}
-		switch fr.kind {
-		case kindSynced, kindEnd:
-			vouched = max(vouched, int64(binary.LittleEndian.Uint64(fr.body)))
-		default:
-			rep.Behind++
-			if behind != nil {
-				if err := behind(rep.Segment, offset, r.payload(fr)); err != nil {
-					return err
-				}
-			}
-		}
-		offset = fr.end
-	}
+func (r *reader) verifyBehind(rep *SegmentReport, reason error, behind recordFunc) error {
+	at := rep.end
+	next, vouched, err := r.search(rep, at+1, behind)
 	switch {
-	case !newest:
+	case err == errCrafted:
+		rep.set(Corrupt, at, fmt.Errorf("%w, %w", reason, err))
+		return nil
+	case err != nil:
+		return err
+	case !r.place.newest:
 		rep.set(Corrupt, at, reason)
 		return nil
 	case vouched > at:
@@ -314,6 +304,54 @@ func (r *reader) verifyBehind(rep *SegmentReport, newest bool, reason error, beh
 	}
 	rep.set(Torn, at, reason)
 	return nil
+}
+
+// search passes every readable record from an offset on to behind, unless that is nil. next is where the first readable frame
+// begins, -1 if there is none, and vouched how far the segment is known to be synced. The error can be errCrafted.
+func (r *reader) search(rep *SegmentReport, offset int64, behind recordFunc) (next, vouched int64, err error) {
+	next = -1
+	r.wasted = 0
+	for offset < r.size {
+		b, err := r.window(offset, 1)
+		if err != nil {
+			return next, vouched, err
+		}
+		skip := 0
+		for skip < len(b) && !isKind(b[skip]) {
+			skip++
+		}
+		if offset += int64(skip); skip == len(b) {
+			continue
+		}
+		fr, err := r.frame(offset)
+		if err != nil {
+			var d damage
+			if !errors.As(err, &d) {
+				return next, vouched, err
+			}
+			if r.wasted > r.size {
+				return next, vouched, errCrafted
+			}
+			offset++
+			continue
+		}
+		if next < 0 {
+			next = offset
+		}
+		switch fr.kind {
+		case kindSynced, kindEnd:
+			vouched = max(vouched, int64(binary.LittleEndian.Uint64(fr.body)))
+		default:
+			rep.Behind++
+			if behind != nil {
+				if err := behind(rep.Segment, offset, r.payload(fr)); err != nil {
+					return next, vouched, err
+				}
+			}
+		}
+		offset = fr.end
+	}
+	return next, vouched, nil
 }
 
 // lost reports whether the frame at offset is unreadable because sectors of it never reached the device; (a) and (b) are

@@ -3,6 +3,7 @@ package wal
 import (
 	"errors"
 	"fmt"
+	"io"
 	"os"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -12,7 +13,10 @@ import (
 // of it and nothing else: those that [Scan] passes on, so that what stood between them is skipped. The old file is kept as
 // aside, a path on the same file system that must not be taken. Where the segment is missing, it makes an empty one. A crash
 // leaves the old segment or the new one.
-func Rewrite(fs vfs.FS, dir string, number uint64, aside string) (records int64, err error) {
+//
+// The new segment says that it follows the one in front of it, and keeps the id under which others know it: id if that is not 0,
+// which a checkpoint tells, or what the segment behind it says, or its own.
+func Rewrite(fs vfs.FS, dir string, identity Identity, number, id uint64, aside string) (records int64, err error) {
 	if fs == nil {
 		fs = vfs.Default
 	}
@@ -23,12 +27,16 @@ func Rewrite(fs vfs.FS, dir string, number uint64, aside string) (records int64,
 		return 0, fmt.Errorf("wal: rewrite: %w", err)
 	}
 	tmp := path + ".tmp"
-	w, err := newRewriter(fs, tmp, number)
+	head, err := rewrittenHeader(fs, dir, identity, number, id)
+	if err != nil {
+		return 0, err
+	}
+	w, err := newRewriter(fs, tmp, head)
 	if err != nil {
 		return 0, err
 	}
 	if !missing {
-		_, err = scanSegment(fs, dir, number, false, w.record, w.record)
+		_, err = scanSegment(fs, dir, segmentPlace{identity: identity, number: number}, w.record, w.record)
 	}
 	if err = errors.Join(err, w.close(err == nil)); err != nil {
 		return 0, err
@@ -50,6 +58,67 @@ func Rewrite(fs vfs.FS, dir string, number uint64, aside string) (records int64,
 	return w.records, nil
 }
 
+// rewrittenHeader returns the header of a segment that is written anew, from what is left of the old one and of its neighbours.
+func rewrittenHeader(fs vfs.FS, dir string, identity Identity, number, id uint64) (segmentHeader, error) {
+	head := segmentHeader{identity: identity, number: number, id: id}
+	for n := max(1, number-1); n <= number+1; n++ {
+		h, err := readHeader(fs, fs.PathJoin(dir, segmentName(n)))
+		if err != nil {
+			return head, err
+		}
+		if h.identity != identity || h.number != n {
+			continue // missing, damaged, or not of this place
+		}
+		switch {
+		case n < number:
+			head.previous = h.id
+		case n == number && head.id == 0:
+			head.id = h.id
+		case n > number && h.previous != 0:
+			head.id = h.previous
+		}
+	}
+	if head.id == 0 {
+		head.id = newSegmentID()
+	}
+	return head, nil
+}
+
+// readHeader returns the header of a segment; the zero one if the file is missing or has none that can be read.
+func readHeader(fs vfs.FS, path string) (h segmentHeader, err error) {
+	f, err := fs.Open(path)
+	if errors.Is(err, os.ErrNotExist) {
+		return h, nil
+	}
+	if err != nil {
+		return h, fmt.Errorf("wal: %w", err)
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	b := make([]byte, segmentHeaderSize)
+	if n, err := f.ReadAt(b, 0); n < len(b) {
+		if err != nil && err != io.EOF {
+			return h, fmt.Errorf("wal: read %s: %w", path, err)
+		}
+		return h, nil
+	}
+	if parsed, _, err := parseSegmentHeader(b); err == nil {
+		h = parsed
+	}
+	return h, nil
+}
+
+// SegmentID returns the id of a segment: that in its header, or else that by which the one behind it knows it, or else a new one.
+func SegmentID(fs vfs.FS, dir string, identity Identity, number uint64) (uint64, error) {
+	h, err := rewrittenHeader(fs, dir, identity, number, 0)
+	return h.id, err
+}
+
+// ReadHeader returns which log and which number a file says that it is of; number 0 if it has no header that can be read.
+func ReadHeader(fs vfs.FS, path string) (identity Identity, number uint64, err error) {
+	h, err := readHeader(fs, path)
+	return h.identity, h.number, err
+}
+
 // rewriter writes a segment that is ended and synced when it is closed.
 type rewriter struct {
 	path    string
@@ -60,12 +129,12 @@ type rewriter struct {
 	records int64
 }
 
-func newRewriter(fs vfs.FS, path string, number uint64) (*rewriter, error) {
+func newRewriter(fs vfs.FS, path string, head segmentHeader) (*rewriter, error) {
 	f, err := fs.Create(path, vfs.WriteCategoryUnspecified)
 	if err != nil {
 		return nil, fmt.Errorf("wal: rewrite: %w", err)
 	}
-	w := &rewriter{path: path, file: f, sum: newSummer(number), buf: appendSegmentHeader(nil, number)}
+	w := &rewriter{path: path, file: f, sum: newSummer(head.identity, head.number), buf: head.append(nil)}
 	if vfs.Root(fs) == vfs.Default {
 		if err := os.Chmod(path, 0o600); err != nil {
 			return nil, errors.Join(fmt.Errorf("wal: rewrite: %w", err), f.Close())

@@ -48,7 +48,7 @@ func TestRewrite(t *testing.T) {
 			if _, _, err := Open("log", Options{FS: fs}, func([]byte) error { return nil }); err == nil {
 				t.Fatal("damage is not noticed")
 			}
-			n, err := Rewrite(fs, "log", damaged, path+".aside")
+			n, err := Rewrite(fs, "log", Identity{}, damaged, 0, path+".aside")
 			if err != nil || n != 2 {
 				t.Fatalf("got %d records, %v; want 2", n, err)
 			}
@@ -77,10 +77,10 @@ func TestRewrite(t *testing.T) {
 		if err := fs.MkdirAll("log", 0o700); err != nil {
 			t.Fatal(err)
 		}
-		if n, err := Rewrite(fs, "log", 1, "aside"); err != nil || n != 0 {
+		if n, err := Rewrite(fs, "log", Identity{}, 1, 0, "aside"); err != nil || n != 0 {
 			t.Errorf("got %d, %v", n, err)
 		}
-		if reports, err := Scan(fs, "log", nil); err != nil || len(reports) != 1 || reports[0].State != Clean {
+		if reports, err := Scan(fs, "log", Identity{}, nil); err != nil || len(reports) != 1 || reports[0].State != Clean {
 			t.Errorf("got %v, %v", reports, err)
 		}
 	})

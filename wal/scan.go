@@ -24,6 +24,13 @@ func (e *CorruptionError) Unwrap() error { return e.Err }
 // ErrMissing is in the [CorruptionError] of a segment that should be there and is not.
 var ErrMissing = errors.New("segment missing")
 
+// Errors in the [CorruptionError] of a segment whose header is whole, but is not that of the segment which should be there.
+var (
+	ErrForeign   = errors.New("the segment belongs to another data directory")
+	ErrMisplaced = errors.New("the segment has another number")
+	ErrUnlinked  = errors.New("the segment is not of the same time as its neighbour")
+)
+
 // State is the verdict on one segment.
 type State uint8
 
@@ -57,9 +64,56 @@ type SegmentReport struct {
 	Err     error // what the first damage is; nil if clean
 	Behind  int64 // readable records behind the first damage
 
-	end        int64 // offset behind the last frame in front of the first damage
-	ended      bool  // an end frame was read
-	unfinished bool  // the header was never completed
+	ID uint64 // in its header; 0 if that is damaged
+
+	previous   uint64 // in its header
+	last       uint32 // checksum of the last record in front of the first damage
+	end        int64  // offset behind the last frame in front of the first damage
+	ended      bool   // an end frame was read
+	unfinished bool   // the header was never completed
+}
+
+// End is where a log ends, and with what. As text it is
+//
+//	segment 0000000012.wal id 89abcdef01234567 end 123456 sum 89abcdef
+type End struct {
+	Segment, ID uint64
+	Offset      int64  // behind the last frame
+	Sum         uint32 // checksum of the last record of the segment, 0 for none
+}
+
+const endFormat = "segment %s id %016x end %d sum %08x"
+
+func (e End) String() string {
+	return fmt.Sprintf(endFormat, segmentName(e.Segment), e.ID, e.Offset, e.Sum)
+}
+
+// ParseEnd is the inverse of End.String.
+func ParseEnd(text string) (e End, err error) {
+	var name string
+	if _, err = fmt.Sscanf(text, endFormat, &name, &e.ID, &e.Offset, &e.Sum); err == nil {
+		e.Segment, _ = parseSegmentName(name)
+	}
+	if err != nil || e.String() != text {
+		return End{}, fmt.Errorf("%.80q is no end of a log", text)
+	}
+	return e, nil
+}
+
+// End returns where the log ends if this is its newest segment.
+func (r *SegmentReport) End() End { return End{r.Segment, r.ID, r.end, r.last} }
+
+// Lost returns why a log that ended at want when it was closed, and ends with this report now, is damaged.
+func (r *SegmentReport) Lost(want End) error {
+	got := r.End()
+	if got == want && r.State == Clean {
+		return nil
+	}
+	err := fmt.Errorf("the log has not the end that it had when the server stopped in good order: it was %v, and is %v", want, got)
+	if got.Segment != want.Segment {
+		return &CorruptionError{Path: r.Path, Offset: r.end, Err: err}
+	}
+	return &CorruptionError{Path: r.Path, Offset: min(got.Offset, want.Offset), Err: err}
 }
 
 func (r *SegmentReport) set(s State, offset int64, err error) {
@@ -73,7 +127,7 @@ type recordFunc = func(segment uint64, offset int64, payload []byte) error
 // report per segment, and one, without size, for the first of each row of missing segments. A log whose older segments a checkpoint has
 // superseded is judged like any other: ignore reports of segments below the checkpoint's.
 // The error is fn's or the file system's. A nil fs is [vfs.Default].
-func Scan(fs vfs.FS, dir string, fn func(segment uint64, offset int64, payload []byte) error) ([]SegmentReport, error) {
+func Scan(fs vfs.FS, dir string, identity Identity, fn func(segment uint64, offset int64, payload []byte) error) ([]SegmentReport, error) {
 	if fs == nil {
 		fs = vfs.Default
 	}
@@ -92,7 +146,11 @@ func Scan(fs vfs.FS, dir string, fn func(segment uint64, offset int64, payload [
 			rep.set(Corrupt, 0, fmt.Errorf("%w: the next one there is is %s", ErrMissing, segmentName(number)))
 			reports = append(reports, rep)
 		}
-		rep, err := scanSegment(fs, dir, number, i == len(numbers)-1, fn, fn)
+		place := segmentPlace{identity: identity, number: number, newest: i == len(numbers)-1}
+		if n := len(reports); n > 0 {
+			place.previous = reports[n-1].ID
+		}
+		rep, err := scanSegment(fs, dir, place, fn, fn)
 		if err != nil {
 			return reports, err
 		}
@@ -101,13 +159,21 @@ func Scan(fs vfs.FS, dir string, fn func(segment uint64, offset int64, payload [
 	return reports, nil
 }
 
-func scanSegment(fs vfs.FS, dir string, number uint64, newest bool, fn, behind recordFunc) (SegmentReport, error) {
-	rep := SegmentReport{Segment: number}
-	r, err := openReader(fs, fs.PathJoin(dir, segmentName(number)), number)
+// segmentPlace is what a segment has to be.
+type segmentPlace struct {
+	identity     Identity
+	number       uint64
+	previous, id uint64 // of the segment in front of it, and its own; 0 if that is not known
+	newest       bool
+}
+
+func scanSegment(fs vfs.FS, dir string, p segmentPlace, fn, behind recordFunc) (SegmentReport, error) {
+	rep := SegmentReport{Segment: p.number}
+	r, err := openReader(fs, fs.PathJoin(dir, segmentName(p.number)), p)
 	if err != nil {
 		return rep, err
 	}
-	err = r.verify(&rep, newest, fn, behind)
+	err = r.verify(&rep, fn, behind)
 	return rep, errors.Join(err, r.file.Close())
 }
 

@@ -54,7 +54,7 @@ func (l *Log) rotateOwned() error {
 	if err != nil {
 		return fmt.Errorf("close %s: %w", l.path(l.out.number), err)
 	}
-	return l.create(l.out.number + 1)
+	return l.create(segmentHeader{number: l.out.number + 1, previous: l.out.id, id: newSegmentID()})
 }
 
 // endOwned ends the segment at Close: synced, vouched for as a whole, and synced again. An empty segment stays as it is, for the next
@@ -80,9 +80,11 @@ func (l *Log) writeEnd(synced int64) error {
 	return l.write(end[:], 0)
 }
 
-// create makes the segment number the current one: its header and its directory entry are on the device. The file may be there
+// create makes the segment of that header the current one: its header and its directory entry are on the device. The file may be there
 // already, empty or with a part of the header.
-func (l *Log) create(number uint64) error {
+func (l *Log) create(head segmentHeader) error {
+	head.identity = l.options.Identity
+	number := head.number
 	if number > maxSegment {
 		return fmt.Errorf("segment number %d is above %d", number, uint64(maxSegment))
 	}
@@ -91,15 +93,15 @@ func (l *Log) create(number uint64) error {
 	if err != nil {
 		return fmt.Errorf("create segment: %w", err)
 	}
-	l.out.file, l.out.number, l.out.sum = f, number, newSummer(number)
-	l.out.offset, l.out.records, l.out.filled = int64(segmentHeaderSize), false, int64(segmentHeaderSize)
+	l.out.file, l.out.number, l.out.id, l.out.sum = f, number, head.id, newSummer(head.identity, number)
+	l.out.offset, l.out.last, l.out.records, l.out.filled = int64(segmentHeaderSize), 0, false, int64(segmentHeaderSize)
 	if vfs.Root(l.options.FS) == vfs.Default {
 		// It creates files with mode 0666 less the umask, and vfs has no word for another.
 		if err := os.Chmod(path, 0o600); err != nil {
 			return fmt.Errorf("create segment: %w", err)
 		}
 	}
-	n, err := f.WriteAt(appendSegmentHeader(nil, number), 0)
+	n, err := f.WriteAt(head.append(nil), 0)
 	if err != nil {
 		return fmt.Errorf("write the header of %s after %d bytes: %w", path, n, err)
 	}
@@ -111,7 +113,7 @@ func (l *Log) create(number uint64) error {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.segments = append(l.segments, segmentSize{number: number, bytes: l.out.offset})
+	l.segments = append(l.segments, segmentSize{number: number, id: head.id, bytes: l.out.offset})
 	l.synced, l.marked = l.out.offset, l.out.offset
 	return nil
 }

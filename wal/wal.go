@@ -68,7 +68,11 @@ type Options struct {
 	Policy       Policy        //
 	SegmentBytes int64         // a segment ends before the record that would make it longer; 0 is 256 MiB. A larger record gets a segment of its own
 	SyncEvery    time.Duration // period of the background goroutine: the sync of Interval, and the mark of an idle log; 0 is 1s
+	Identity     Identity      // of the log; a segment of another one is damage
 	FirstSegment uint64        // replay begins here (from a checkpoint); it must exist. Older ones are ignored, and removed when replay is done. 0: the oldest there is
+
+	// FirstID is the id that segment FirstSegment must have; 0 if that is not known.
+	FirstID uint64
 
 	// Logf receives notes of the recovery, a line each; nil discards them.
 	Logf func(format string, args ...any)
@@ -135,9 +139,11 @@ type Log struct {
 	out struct {
 		file    vfs.File
 		number  uint64
+		id      uint64
 		offset  int64
-		records bool  // there are some in this segment
-		filled  int64 // Always: up to here the file has been written to, if only with zeros
+		last    uint32 // checksum of the last record
+		records bool   // there are some in this segment
+		filled  int64  // Always: up to here the file has been written to, if only with zeros
 		sum     summer
 	}
 
@@ -154,6 +160,7 @@ type Log struct {
 
 type segmentSize struct {
 	number uint64
+	id     uint64
 	bytes  int64
 	filled int64 // up to here there are zeros behind bytes
 }
@@ -322,6 +329,23 @@ func (l *Log) Close() error {
 	l.disownLocked()
 	l.mu.Unlock()
 	return err
+}
+
+// End returns where the log ended. REQUIRES: Close has returned nil.
+func (l *Log) End() End {
+	return End{Segment: l.out.number, ID: l.out.id, Offset: l.out.offset, Sum: l.out.last}
+}
+
+// SegmentID returns the id of a segment, 0 if there is none of that number.
+func (l *Log) SegmentID(number uint64) uint64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, s := range l.segments {
+		if s.number == number {
+			return s.id
+		}
+	}
+	return 0
 }
 
 func (l *Log) usableLocked() error {

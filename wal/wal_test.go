@@ -57,7 +57,7 @@ func TestWhatIsAppendedIsReplayedInOrder(t *testing.T) {
 				if rec.Records != int64(len(want)) || rec.Bytes == 0 {
 					t.Errorf("recovery says %+v", rec)
 				}
-				reports, err := Scan(o.FS, testDir, nil)
+				reports, err := Scan(o.FS, testDir, Identity{}, nil)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -238,7 +238,7 @@ func TestReplayStopsAtTheCallersError(t *testing.T) {
 	mustClose(t, l)
 	mine := errors.New("mine")
 	_, _, err := Open(testDir, o, func([]byte) error { return mine })
-	if !errors.Is(err, mine) || !strings.Contains(err.Error(), "0000000001.wal at offset 20") {
+	if !errors.Is(err, mine) || !strings.Contains(err.Error(), "0000000001.wal at offset 52") {
 		t.Errorf("err = %v", err)
 	}
 }

@@ -92,7 +92,7 @@ func (s *Store) Checkpoint(emit func(rec []byte) error) (committed func() error,
 }
 
 // Restore takes back one record of a checkpoint. It fails if a file that the
-// record refers to is missing or too short; whether values are what they were
+// record refers to is missing, too short, or by its header not that file; whether values are what they were
 // is checked when they are read.
 func (s *Store) Restore(rec []byte) error {
 	for rest := rec; len(rest) > 0; {
@@ -105,13 +105,18 @@ func (s *Store) Restore(rec []byte) error {
 		n := recordBytes(len(key), int(loc.valueLen))
 		f := s.files.get(loc.pos.file())
 		if f == nil {
-			return &DamageError{s.path(loc.pos.file()), loc.pos.offset(), errors.New("the checkpoint refers to it, but the file is missing")}
+			return &DamageError{s.path(loc.pos.file()), loc.pos.offset(), errMissing}
 		}
-		if loc.pos.offset() < headerBytes || loc.pos.offset()+n > f.size.Load() {
-			return &DamageError{
-				f.path, loc.pos.offset(),
-				fmt.Errorf("the checkpoint refers to %d bytes there, but the file has only %d", n, f.size.Load()),
+		if !f.known {
+			h, err := s.files.acquire(f)
+			if err != nil {
+				return err
 			}
+			h.release()
+			f.known = true
+		}
+		if err := within(f.path, key, loc, f.size.Load()); err != nil {
+			return err
 		}
 		f.live.Add(1)
 		f.liveBytes.Add(n)
@@ -119,6 +124,16 @@ func (s *Store) Restore(rec []byte) error {
 		if old, replaced := s.index.set(key, loc); replaced {
 			s.files.dead(old, len(key))
 		}
+	}
+	return nil
+}
+
+var errMissing = errors.New("the checkpoint refers to it, but the file is missing")
+
+// within returns why a record does not lie in a file of that size.
+func within(path string, key []byte, loc location, size int64) error {
+	if n := recordBytes(len(key), int(loc.valueLen)); loc.pos.offset() < headerBytes || loc.pos.offset()+n > size {
+		return &DamageError{path, loc.pos.offset(), fmt.Errorf("the checkpoint refers to %d bytes there, but the file has only %d", n, size)}
 	}
 	return nil
 }

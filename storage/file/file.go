@@ -46,12 +46,13 @@ const (
 
 // Options configure [Open]. Only Dir has no default.
 type Options struct {
-	FS           vfs.FS  // nil = vfs.Default
-	Dir          string  // the data directory; values are in Dir/values
-	FileBytes    int64   // a value file is sealed before it grows beyond; 0 = 256 MiB, at most 1 GiB
-	BufferBytes  int     // a write; two buffers of it are kept; 0 = 1 MiB
-	MaxOpenFiles int     // open for reading; 0 = as package descriptors says, 512 mostly
-	DeadShare    float64 // a sealed file is rewritten when more than this share of it is dead; 0 = 0.5
+	FS           vfs.FS   // nil = vfs.Default
+	Dir          string   // the data directory; values are in Dir/values
+	Identity     Identity // of the data directory; a file of another one is damage
+	FileBytes    int64    // a value file is sealed before it grows beyond; 0 = 256 MiB, at most 1 GiB
+	BufferBytes  int      // a write; two buffers of it are kept; 0 = 1 MiB
+	MaxOpenFiles int      // open for reading; 0 = as package descriptors says, 512 mostly
+	DeadShare    float64  // a sealed file is rewritten when more than this share of it is dead; 0 = 0.5
 	// Logf takes notes on background work, one line each; nil = discard.
 	Logf func(format string, args ...any)
 }
@@ -108,6 +109,8 @@ type Store struct {
 
 	reclaim reclaimer
 
+	seed      uint32 // of the records' checksums
+	madeDir   bool   // Open has made the directory of the value files
 	first     uint32 // number of the first file that this store may write
 	recovered atomic.Bool
 }
@@ -124,10 +127,13 @@ func Open(o Options) (*Store, error) {
 		index:     newIndex(),
 		committed: make(map[uint32]bool),
 		pending:   make(map[uint32]bool),
+		seed:      o.Identity.seed(),
 	}
-	if err := makeDirs(o.FS, o.Dir, s.dir); err != nil {
+	made, err := makeDirs(o.FS, o.Dir, s.dir)
+	if err != nil {
 		return nil, err
 	}
+	s.madeDir = made
 	names, err := o.FS.List(s.dir)
 	if err != nil {
 		return nil, fmt.Errorf("file: list directory %s: %w", s.dir, err)
@@ -149,11 +155,11 @@ func Open(o Options) (*Store, error) {
 		table[number] = f
 		next = max(next, number+1)
 	}
-	s.files.fs, s.files.maxOpen = o.FS, o.MaxOpenFiles
+	s.files.fs, s.files.maxOpen, s.files.identity = o.FS, o.MaxOpenFiles, o.Identity
 	s.files.table.Store(&table)
 	s.files.deadShare, s.files.wake = o.DeadShare, make(chan struct{}, 1)
 	s.w = writer{
-		fs: o.FS, dir: s.dir, files: &s.files,
+		fs: o.FS, dir: s.dir, files: &s.files, identity: o.Identity, seed: s.seed,
 		fileBytes: o.FileBytes, bufferBytes: o.BufferBytes, next: next,
 	}
 	s.w.changed = sync.NewCond(&s.w.mu)
@@ -164,25 +170,37 @@ func Open(o Options) (*Store, error) {
 }
 
 // makeDirs makes values in dir durably, and dir itself if it is missing.
-func makeDirs(fs vfs.FS, dir, values string) error {
-	_, err := fs.Stat(dir)
+func makeDirs(fs vfs.FS, dir, values string) (made bool, err error) {
+	if _, err := fs.Stat(values); err == nil {
+		return false, nil
+	}
+	_, err = fs.Stat(dir)
 	missing := oserror.IsNotExist(err)
 	if err != nil && !missing {
-		return fmt.Errorf("file: stat directory %s: %w", dir, err)
+		return false, fmt.Errorf("file: stat directory %s: %w", dir, err)
 	}
-	if err := fs.MkdirAll(values, 0o755); err != nil {
-		return fmt.Errorf("file: make directory %s: %w", values, err)
+	if err := fs.MkdirAll(values, 0o700); err != nil {
+		return false, fmt.Errorf("file: make directory %s: %w", values, err)
 	}
 	if missing {
 		if err := syncDir(fs, fs.PathDir(dir)); err != nil {
-			return err
+			return true, err
 		}
 	}
-	return syncDir(fs, dir)
+	return true, syncDir(fs, dir)
 }
 
 // Value files are called NNNNNNNNNN.val, by their number.
 func fileName(number uint32) string { return fmt.Sprintf("%010d.val", number) }
+
+// Name returns the name of the value file of that number.
+func Name(number uint64) string { return fileName(uint32(number)) }
+
+// Number returns the number in the name of a value file; files of other names are none.
+func Number(name string) (uint64, bool) {
+	n, ok := parseFileName(name)
+	return uint64(n), ok
+}
 
 func parseFileName(name string) (uint32, bool) {
 	digits, ok := strings.CutSuffix(name, ".val")
@@ -240,7 +258,7 @@ func (s *Store) read(dst, key []byte, loc location) ([]byte, error) {
 			return dst, &DamageError{f.path, loc.pos.offset(), fmt.Errorf("read %d of %d bytes of a value: %w", m, n, err)}
 		}
 	}
-	if checksum(loc.pos.file(), uint32(loc.pos.offset()), key, out[start:]) != loc.crc {
+	if checksum(s.seed, loc.pos.file(), uint32(loc.pos.offset()), key, out[start:]) != loc.crc {
 		return dst, &DamageError{s.path(loc.pos.file()), loc.pos.offset(), errChecksum}
 	}
 	return out, nil
@@ -376,6 +394,9 @@ func (s *Store) Close() error {
 		if rerr := s.o.FS.Remove(f.path); rerr != nil && !oserror.IsNotExist(rerr) {
 			err = errors.Join(err, fmt.Errorf("file: remove %s: %w", f.path, rerr))
 		}
+	}
+	if s.madeDir {
+		_ = s.o.FS.Remove(s.dir) // empty, or else it has to stay
 	}
 	return err
 }

@@ -22,6 +22,7 @@ type valueFile struct {
 	// sealed file without live records never gets one again.
 	live      atomic.Int64
 	liveBytes atomic.Int64
+	known     bool        // its header has been read by Restore, which alone uses this
 	sealed    atomic.Bool // nothing is appended any more
 	given     atomic.Bool // reclaiming has done with it what it could
 
@@ -63,9 +64,10 @@ var errGone = errors.New("file is gone")
 
 // files is the table of value files. Looking a file up takes no lock.
 type files struct {
-	fs      vfs.FS
-	maxOpen int
-	table   atomic.Pointer[map[uint32]*valueFile] // never changed, only replaced
+	fs       vfs.FS
+	maxOpen  int
+	identity Identity
+	table    atomic.Pointer[map[uint32]*valueFile] // never changed, only replaced
 
 	deadShare float64       // see Options.DeadShare
 	wake      chan struct{} // tells the reclaimer that there is work
@@ -143,7 +145,7 @@ func (t *files) acquire(f *valueFile) (*handle, error) {
 	var head [headerBytes]byte
 	n, err := r.ReadAt(head[:], 0)
 	if n == headerBytes {
-		err = checkHeader(head[:], f.number)
+		err = checkHeader(head[:], t.identity, f.number)
 	}
 	if err != nil {
 		_ = r.Close()

@@ -111,7 +111,7 @@ func (s *Store) rewriteDead() {
 
 // rewrite copies what is alive in f to the newest file.
 func (s *Store) rewrite(f *valueFile) error {
-	return Scan(s.o.FS, f.path, f.number, func(offset int64, key, value []byte) error {
+	return Scan(s.o.FS, f.path, s.o.Identity, f.number, func(offset int64, key, value []byte) error {
 		select {
 		case <-s.reclaim.stop:
 			return errStopped
@@ -121,6 +121,10 @@ func (s *Store) rewrite(f *valueFile) error {
 		old, ok := s.index.get(key)
 		if !ok || old.pos != here {
 			return nil
+		}
+		// That the record agrees with itself is not enough: only what the index knows was stored gets a new checksum.
+		if int(old.valueLen) != len(value) || old.crc != checksum(s.seed, f.number, uint32(offset), key, value) {
+			return &DamageError{f.path, offset, errors.New("the record is not the one that was stored there")}
 		}
 		loc, err := s.w.append(key, value)
 		if err != nil {

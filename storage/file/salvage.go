@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/cockroachdb/errors/oserror"
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
@@ -12,17 +13,20 @@ import (
 type Salvager struct {
 	fs   vfs.FS
 	dir  string
+	id   Identity
+	seed uint32
 	open map[uint32]vfs.File // nil for a file that cannot be used
 	why  map[uint32]error    // why not
+	size map[uint32]int64
 	buf  []byte
 }
 
 // NewSalvager returns one for the value files of a data directory.
-func NewSalvager(fs vfs.FS, dir string) *Salvager {
+func NewSalvager(fs vfs.FS, dir string, id Identity) *Salvager {
 	if fs == nil {
 		fs = vfs.Default
 	}
-	return &Salvager{fs: fs, dir: fs.PathJoin(dir, "values"), open: map[uint32]vfs.File{}, why: map[uint32]error{}}
+	return &Salvager{fs: fs, dir: fs.PathJoin(dir, "values"), id: id, seed: id.seed(), open: map[uint32]vfs.File{}, why: map[uint32]error{}, size: map[uint32]int64{}}
 }
 
 // Record goes through one record of a checkpoint. It appends to good the part of it whose values can be read, and calls bad
@@ -41,6 +45,26 @@ func (s *Salvager) Record(good, rec []byte, bad func(key []byte, err error)) ([]
 		rest = after
 	}
 	return good, nil
+}
+
+// Refers returns why [Store.Restore] would not take a record of a checkpoint. It reads no value.
+func (s *Salvager) Refers(rec []byte) error {
+	for rest := rec; len(rest) > 0; {
+		key, loc, after, err := nextLocation(rest)
+		if err != nil {
+			return fmt.Errorf("file: checkpoint record of %d bytes, byte %d: %w", len(rec), len(rec)-len(rest), err)
+		}
+		rest = after
+		number := loc.pos.file()
+		path := s.fs.PathJoin(s.dir, fileName(number))
+		if s.file(number, path) == nil {
+			return &DamageError{path, 0, s.why[number]}
+		}
+		if err := within(path, key, loc, s.size[number]); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // CheckRecord returns why a record is not what Checkpoint emits. It reads no value.
@@ -79,7 +103,7 @@ func (s *Salvager) read(key []byte, loc location) error {
 	if m, err := f.ReadAt(value, offset+recordHeader+int64(len(key))); m < n {
 		return &DamageError{path, offset, fmt.Errorf("read %d of %d bytes of a value: %w", m, n, err)}
 	}
-	if checksum(number, uint32(offset), key, value) != loc.crc {
+	if checksum(s.seed, number, uint32(offset), key, value) != loc.crc {
 		return &DamageError{path, offset, errChecksum}
 	}
 	return nil
@@ -95,7 +119,7 @@ func (s *Salvager) file(number uint32, path string) vfs.File {
 	if err == nil {
 		var head [headerBytes]byte
 		n, rerr := f.ReadAt(head[:], 0)
-		if err = checkHeader(head[:n], number); err != nil {
+		if err = checkHeader(head[:n], s.id, number); err != nil {
 			if n < headerBytes {
 				err = rerr
 			}
@@ -104,6 +128,18 @@ func (s *Salvager) file(number uint32, path string) vfs.File {
 		}
 	} else {
 		f = nil
+		if oserror.IsNotExist(err) {
+			err = errMissing
+		}
+	}
+	if f != nil {
+		info, serr := f.Stat()
+		if serr != nil {
+			_ = f.Close()
+			f, err = nil, serr
+		} else {
+			s.size[number] = info.Size()
+		}
 	}
 	s.open[number], s.why[number] = f, err
 	return f

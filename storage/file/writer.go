@@ -24,6 +24,8 @@ type writer struct {
 	fs          vfs.FS
 	dir         string
 	files       *files
+	identity    Identity
+	seed        uint32
 	fileBytes   int64
 	bufferBytes int
 
@@ -120,7 +122,7 @@ func (w *writer) append(key, value []byte) (location, error) {
 	loc := location{
 		pos:      at(f.number, offset),
 		valueLen: uint32(len(value)),
-		crc:      checksum(f.number, uint32(offset), key, value),
+		crc:      checksum(w.seed, f.number, uint32(offset), key, value),
 	}
 	w.current.data = appendRecord(w.current.data, loc.crc, key, value)
 	f.size.Add(n)
@@ -142,7 +144,7 @@ func (w *writer) startLocked() {
 	w.next++
 	f.size.Store(headerBytes)
 	w.current.file, w.current.start = f, 0
-	w.current.data = appendHeader(w.current.data[:0], f.number)
+	w.current.data = appendHeader(w.current.data[:0], w.identity, f.number)
 	w.files.add(f)
 }
 

@@ -45,6 +45,8 @@ import (
 //	+---------------------------+-----+
 //	| 0xff                      |            the totals, see type sum
 //	+---------------------------+
+//	| 0xff, a letter            |            marks, see tokenKey and identityKey
+//	+---------------------------+
 //
 // This is part of the disk format and must not change.
 const (
@@ -62,8 +64,11 @@ const (
 
 // Options configure [Open]. Only Dir has no default.
 type Options struct {
-	FS            vfs.FS // nil = vfs.Default
-	Dir           string // the data directory; Pebble's is Dir/lsm
+	FS       vfs.FS   // nil = vfs.Default
+	Dir      string   // the data directory; Pebble's is Dir/lsm
+	Identity Identity // of the data directory; the state of another one is damage
+	// Segment returns the number of the log's current segment, for a checkpoint to note. nil = 0.
+	Segment       func() uint64
 	MemTableBytes uint64 // 0 = 64 MiB
 	CacheBytes    int64  // 0 = 64 MiB
 	// BeforeFlush is called before each flush, and makes the log durable. When
@@ -88,8 +93,10 @@ type Store struct {
 
 	fs         vfs.FS
 	dir        string     // Pebble's
-	checkpoint sync.Mutex // held while one is made; guards token
-	token      uint64     // of the last checkpoint
+	checkpoint sync.Mutex // held while one is made; guards marks
+	identity   Identity
+	marks      marks // of the last checkpoint
+	segment    func() uint64
 }
 
 // Open opens what is in Dir/lsm, which is made if it is missing.
@@ -110,10 +117,13 @@ func Open(o Options) (*Store, error) {
 		o.Logf = func(string, ...any) {}
 	}
 	dir := o.FS.PathJoin(o.Dir, "lsm")
-	if err := checkToken(o.FS, dir, 0); err != nil {
+	if _, _, err := inspect(o.FS, dir, o.Identity, 0); err != nil {
 		return nil, err
 	}
-	s := &Store{health: newHealth(o.BeforeFlush, o.Logf), fs: o.FS, dir: dir}
+	if o.Segment == nil {
+		o.Segment = func() uint64 { return 0 }
+	}
+	s := &Store{health: newHealth(o.BeforeFlush, o.Logf), fs: o.FS, dir: dir, identity: o.Identity, segment: o.Segment}
 	s.keys.New = func() any { return new([]byte) }
 	files := newFileCache()
 	defer files.Unref() // Pebble has a reference of its own
@@ -159,7 +169,11 @@ func Open(o Options) (*Store, error) {
 		err = s.loadTotals()
 	}
 	if err == nil {
-		s.token, err = token(db)
+		s.marks, err = readMarks(db)
+	}
+	if err == nil && !s.marks.known {
+		s.marks.identity, s.marks.known = o.Identity, true
+		err = db.Set(identityKey(), o.Identity[:], pebble.NoSync)
 	}
 	if err != nil {
 		s.health.close()
@@ -389,8 +403,8 @@ func (s *Store) Checkpoint(emit func(rec []byte) error) (committed func() error,
 	if err := s.health.err(); err != nil {
 		return nil, err
 	}
-	number := binary.LittleEndian.AppendUint64(nil, s.token+1)
-	if err := s.db.Set(tokenKey(), number, pebble.NoSync); err != nil {
+	next := marks{number: s.marks.number + 1, segment: s.segment()}
+	if err := s.db.Set(tokenKey(), next.value(), pebble.NoSync); err != nil {
 		return nil, fmt.Errorf("lsm: write: %w", err)
 	}
 	failed := s.health.failure()
@@ -406,11 +420,11 @@ func (s *Store) Checkpoint(emit func(rec []byte) error) (committed func() error,
 	if err := s.health.fatalErr(); err != nil {
 		return nil, err
 	}
-	s.token++
-	if err := writeToken(s.fs, s.dir, s.token); err != nil {
+	s.marks.number, s.marks.segment = next.number, next.segment
+	if err := writeToken(s.fs, s.dir, s.identity, next.number); err != nil {
 		return nil, err
 	}
-	if err := emit(number); err != nil {
+	if err := emit(binary.LittleEndian.AppendUint64(nil, next.number)); err != nil {
 		return nil, err
 	}
 	return func() error { return nil }, nil
@@ -421,8 +435,11 @@ func (s *Store) Restore(rec []byte) error {
 	if err := CheckRecord(rec); err != nil {
 		return err
 	}
-	return compareTokens(s.dir, s.token, binary.LittleEndian.Uint64(rec))
+	return compareTokens(s.dir, s.marks.number, binary.LittleEndian.Uint64(rec))
 }
+
+// Segment returns the segment at whose begin the last checkpoint was made, 0 for none: the state holds everything in front of it.
+func (s *Store) Segment() uint64 { return s.marks.segment }
 
 // CheckRecord returns why a record is not one that Checkpoint emits.
 func CheckRecord(rec []byte) error {

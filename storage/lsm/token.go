@@ -14,14 +14,18 @@ import (
 
 // Pebble takes damage in its manifest for the end of it, opens the older state that it then sees, and removes the files that
 // are not part of that. So every checkpoint leaves a number: in the flushed state itself, and outside of it. A state with a
-// smaller number than what is known outside is not opened.
+// smaller number than what is known outside is not opened. Nor is one of another data directory: the first thing that is
+// written to a new state, and so a part of everything that is ever flushed, is the identity of the directory.
 //
-//	key in Pebble    +------+---+
-//	                 | 0xff | c |           value: number (8)
+//	keys in Pebble   +------+---+
+//	                 | 0xff | i |           value: identity (16)
 //	                 +------+---+
-//	file lsm/TOKEN   +------------+------------+------------+
-//	                 | "kvmtoken" | number (8) | crc32c (4) |      crc of what precedes it
-//	                 +------------+------------+------------+
+//	                 +------+---+
+//	                 | 0xff | c |           value: number (8), segment (8): the log was written up to the begin of that segment
+//	                 +------+---+
+//	file lsm/TOKEN   +------------+---------------+------------+------------+
+//	                 | "kvmtokn2" | identity (16) | number (8) | crc32c (4) |      crc of what precedes it
+//	                 +------------+---------------+------------+------------+
 //	checkpoint       +------------+
 //	record           | number (8) |
 //	                 +------------+
@@ -29,9 +33,14 @@ import (
 // Little-endian. This is part of the disk format and must not change.
 const (
 	tokenFile  = "TOKEN"
-	tokenMagic = "kvmtoken"
-	tokenBytes = len(tokenMagic) + 8 + 4
+	tokenMagic = "kvmtokn2"
+	tokenBytes = len(tokenMagic) + len(Identity{}) + 8 + 4
 )
+
+// Identity names a data directory among all others.
+type Identity [16]byte
+
+func identityKey() []byte { return []byte{totalsByte, 'i'} }
 
 func tokenKey() []byte { return []byte{totalsByte, 'c'} }
 
@@ -49,7 +58,7 @@ func (e *DamageError) Error() string {
 func (e *DamageError) Unwrap() error { return e.Err }
 
 // readToken returns the number outside, 0 for none.
-func readToken(fs vfs.FS, dir string) (uint64, error) {
+func readToken(fs vfs.FS, dir string, id Identity) (uint64, error) {
 	path := fs.PathJoin(dir, tokenFile)
 	f, err := fs.Open(path)
 	if errors.Is(err, os.ErrNotExist) {
@@ -67,11 +76,19 @@ func readToken(fs vfs.FS, dir string) (uint64, error) {
 		binary.LittleEndian.Uint32(b[at:]) != crc32.Checksum(b[:at], crc32.MakeTable(crc32.Castagnoli)) {
 		return 0, &DamageError{path, 0, errors.New("not what was written there")}
 	}
-	return binary.LittleEndian.Uint64(b[len(tokenMagic):]), nil
+	if got := Identity(b[len(tokenMagic):][:len(id)]); got != id {
+		return 0, &DamageError{path, int64(len(tokenMagic)), foreign(got, id)}
+	}
+	return binary.LittleEndian.Uint64(b[at-8:]), nil
 }
 
-func writeToken(fs vfs.FS, dir string, number uint64) error {
-	b := binary.LittleEndian.AppendUint64([]byte(tokenMagic), number)
+func foreign(got, want Identity) error {
+	return fmt.Errorf("it belongs to another data directory (it says %x, this one is %x): move it away and put the right one here", got[:], want[:])
+}
+
+func writeToken(fs vfs.FS, dir string, id Identity, number uint64) error {
+	b := append([]byte(tokenMagic), id[:]...)
+	b = binary.LittleEndian.AppendUint64(b, number)
 	b = binary.LittleEndian.AppendUint32(b, crc32.Checksum(b, crc32.MakeTable(crc32.Castagnoli)))
 	path := fs.PathJoin(dir, tokenFile)
 	f, err := fs.Create(path+".tmp", vfs.WriteCategoryUnspecified)
@@ -102,38 +119,111 @@ func syncDir(fs vfs.FS, dir string) error {
 	return errors.Join(d.Sync(), d.Close())
 }
 
-// token returns the number in the state.
-func token(db *pebble.DB) (uint64, error) {
-	v, c, err := db.Get(tokenKey())
-	if errors.Is(err, pebble.ErrNotFound) {
-		return 0, nil
-	}
-	if err != nil {
-		return 0, err
-	}
-	defer c.Close()
-	if len(v) != 8 {
-		return 0, fmt.Errorf("damaged token of %d bytes", len(v))
-	}
-	return binary.LittleEndian.Uint64(v), nil
+// marks is what a state says of itself.
+type marks struct {
+	identity        Identity
+	known           bool // identity is there
+	number, segment uint64
 }
 
-// checkToken opens what is in dir for reading only, which changes nothing, and compares its number with the one outside, and
-// with another that it must not be below.
-func checkToken(fs vfs.FS, dir string, least uint64) error {
-	want, err := readToken(fs, dir)
-	if want = max(want, least); err != nil || want == 0 {
-		return err
+func readMarks(db *pebble.DB) (m marks, err error) {
+	get := func(key []byte, size int, take func(v []byte)) error {
+		v, c, err := db.Get(key)
+		if errors.Is(err, pebble.ErrNotFound) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if len(v) != size {
+			err = fmt.Errorf("damaged mark of %d bytes", len(v))
+		} else {
+			take(v)
+		}
+		return errors.Join(err, c.Close())
+	}
+	err = get(identityKey(), len(m.identity), func(v []byte) { m.identity, m.known = Identity(v), true })
+	if err == nil {
+		err = get(tokenKey(), 16, func(v []byte) {
+			m.number, m.segment = binary.LittleEndian.Uint64(v), binary.LittleEndian.Uint64(v[8:])
+		})
+	}
+	return m, err
+}
+
+func (m *marks) value() []byte {
+	return binary.LittleEndian.AppendUint64(binary.LittleEndian.AppendUint64(nil, m.number), m.segment)
+}
+
+// Inspect says, as far as [Open] would, why what is in Dir/lsm is not the state of this data directory, or is older than rec, the
+// record of the checkpoint that it has to follow; nil = there is none. It changes nothing. segment is that of [Store.Segment].
+func Inspect(fs vfs.FS, dir string, id Identity, rec []byte) (segment uint64, err error) {
+	least := uint64(0)
+	if rec != nil {
+		if err := CheckRecord(rec); err != nil {
+			return 0, err
+		}
+		least = binary.LittleEndian.Uint64(rec)
+	}
+	m, _, err := inspect(fs, fs.PathJoin(dir, "lsm"), id, least)
+	return m.segment, err
+}
+
+// inspect is Inspect for Pebble's directory. exists is false where Pebble would make a new state.
+func inspect(fs vfs.FS, dir string, id Identity, least uint64) (m marks, exists bool, err error) {
+	want, err := readToken(fs, dir, id)
+	if want = max(want, least); err != nil {
+		return m, false, err
+	}
+	desc, err := pebble.Peek(dir, fs)
+	if errors.Is(err, os.ErrNotExist) || err == nil && !desc.Exists {
+		return m, false, compareTokens(dir, 0, want)
+	}
+	if err != nil {
+		return m, false, openError(dir, err)
 	}
 	db, err := openReadOnly(fs, dir)
 	if err != nil {
+		return m, true, err
+	}
+	m, err = readMarks(db)
+	if err == nil {
+		err = m.check(db, dir, id)
+	}
+	if err = errors.Join(err, db.Close()); err != nil {
+		return m, true, openError(dir, err)
+	}
+	return m, true, compareTokens(dir, m.number, want)
+}
+
+// check says why a state is not one of the data directory. One without an identity must be empty: nothing of it was ever flushed.
+func (m *marks) check(db *pebble.DB, dir string, id Identity) error {
+	if m.known && m.identity != id {
+		return &DamageError{dir, 0, foreign(m.identity, id)}
+	}
+	if m.known {
+		return nil
+	}
+	it, err := db.NewIter(nil)
+	if err != nil {
 		return err
 	}
-	got, err := token(db)
-	if err = errors.Join(err, db.Close()); err != nil {
-		return fmt.Errorf("lsm: open %s: %w", dir, err)
+	found := it.First()
+	if err := it.Close(); err != nil {
+		return err
 	}
-	return compareTokens(dir, got, want)
+	if found {
+		return &DamageError{dir, 0, errors.New("its entries do not say to which data directory they belong: move it away and put the right one here")}
+	}
+	return nil
+}
+
+// openError says that what is in dir cannot be opened, in the words of the one damage if it is one.
+func openError(dir string, err error) error {
+	if d, ok := errors.AsType[*DamageError](err); ok {
+		return d
+	}
+	return fmt.Errorf("lsm: open %s: %w", dir, err)
 }
 
 func compareTokens(dir string, got, want uint64) error {
@@ -160,7 +250,7 @@ func openReadOnly(fs vfs.FS, dir string) (*pebble.DB, error) {
 // Check reads everything in Dir/lsm, changes nothing, and returns the number of entries and what is damaged, which the state
 // also is if it is older than rec, the record of the checkpoint that it has to follow; nil = there is none. Nobody may use
 // the directory meanwhile; a copy that was taken of one in use will do if it is of one moment.
-func Check(fs vfs.FS, dir string, rec []byte) (entries int64, err error) {
+func Check(fs vfs.FS, dir string, id Identity, rec []byte) (entries int64, err error) {
 	if fs == nil {
 		fs = vfs.Default
 	}
@@ -168,13 +258,7 @@ func Check(fs vfs.FS, dir string, rec []byte) (entries int64, err error) {
 	if len(rec) == 8 {
 		want = binary.LittleEndian.Uint64(rec)
 	}
-	if _, err := fs.Stat(path); errors.Is(err, os.ErrNotExist) {
-		return 0, compareTokens(path, 0, want)
-	}
-	if names, err := fs.List(path); err == nil && len(names) == 0 {
-		return 0, compareTokens(path, 0, want)
-	}
-	if err := checkToken(fs, path, want); err != nil {
+	if _, exists, err := inspect(fs, path, id, want); !exists || err != nil {
 		return 0, err
 	}
 	db, err := openReadOnly(fs, path)
@@ -203,11 +287,11 @@ func Check(fs vfs.FS, dir string, rec []byte) (entries int64, err error) {
 // Salvage makes a store in the directory to, whose lsm must not exist, of the entries in dir that can be read, as if every
 // checkpoint had been made there. Of a partition in which something cannot be read, it takes what is in front of that and
 // what is behind it. What is lost goes to lost, one note for each place.
-func Salvage(fs vfs.FS, dir, to string, lost func(err error)) (entries int64, err error) {
+func Salvage(fs vfs.FS, dir, to string, id Identity, lost func(err error)) (entries int64, err error) {
 	if fs == nil {
 		fs = vfs.Default
 	}
-	out, err := Open(Options{FS: fs, Dir: to})
+	out, err := Open(Options{FS: fs, Dir: to, Identity: id})
 	if err != nil {
 		return 0, err
 	}
@@ -217,16 +301,16 @@ func Salvage(fs vfs.FS, dir, to string, lost func(err error)) (entries int64, er
 		return entries, err
 	}
 	// Not smaller than any number that a checkpoint refers to, which a token that cannot be read would tell.
-	out.token = 1 << 40
-	if n, err := readToken(fs, path); err == nil {
-		out.token = max(out.token, n)
+	out.marks.number = 1 << 40
+	if n, err := readToken(fs, path, id); err == nil {
+		out.marks.number = max(out.marks.number, n)
 	}
 	_, err = out.Checkpoint(func([]byte) error { return nil })
 	return entries, err
 }
 
 func (s *Store) takeFrom(fs vfs.FS, path string, lost func(err error)) (entries int64, err error) {
-	if err := checkToken(fs, path, 0); err != nil {
+	if _, _, err := inspect(fs, path, s.identity, 0); err != nil {
 		lost(err)
 	}
 	db, err := openReadOnly(fs, path)
@@ -235,6 +319,9 @@ func (s *Store) takeFrom(fs vfs.FS, path string, lost func(err error)) (entries 
 		return 0, nil
 	}
 	defer func() { err = errors.Join(err, db.Close()) }()
+	if m, err := readMarks(db); err != nil || m.known && m.identity != s.identity {
+		return 0, nil // not one entry of it is of this directory
+	}
 	for shard := range shardCount {
 		n, err := s.takeShard(db, shard, lost)
 		entries += n
