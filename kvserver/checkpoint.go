@@ -2,6 +2,7 @@ package kvserver
 
 import (
 	"bufio"
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -36,13 +37,14 @@ import (
 // A start takes the newest checkpoint there is. All integers are little-endian, checksums CRC-32C:
 //
 //	+------------+-------+-------+-----+-----------+
-//	| header, 44 | frame | frame | ... | end frame |
+//	| header, 60 | frame | frame | ... | end frame |
 //	+------------+-------+-------+-----+-----------+
 //
-//	header +----------------+---------------+------------+----------------+--------------+
-//	       | "kvmckpt2" (8) | identity (16) | number (8) | segment id (8) | checksum (4) |
-//	       +----------------+---------------+------------+----------------+--------------+
-//	         identity: the data directory's      segment id: of segment N, see package wal      of the bytes before it
+//	header +----------------+---------------+------------+----------------+-----------+--------------+
+//	       | "kvmckpt2" (8) | identity (16) | number (8) | segment id (8) | mode (16) | checksum (4) |
+//	       +----------------+---------------+------------+----------------+-----------+--------------+
+//	         identity: the data directory's; segment id: of segment N, see package wal; mode: its name, then zeros;
+//	         checksum: of the bytes before it
 //
 //	frame  +--------------+-----------+------------+------------------+
 //	       | checksum (4) | kind (1)  | length (4) | payload          |
@@ -60,7 +62,8 @@ const (
 	frameEnd        = 3
 	frameHeader     = 4 + 1 + 4
 
-	checkpointHeaderSize = len(checkpointMagic) + len(identity{}) + 8 + 8 + 4
+	checkpointHeaderSize = len(checkpointMagic) + len(identity{}) + 8 + 8 + modeSize + 4
+	modeSize             = 16
 )
 
 // checkpointHeader is what a checkpoint says of itself.
@@ -68,6 +71,7 @@ type checkpointHeader struct {
 	identity identity
 	number   uint64 // the first segment to replay
 	segment  uint64 // the id of that
+	mode     storage.Mode
 }
 
 func (h checkpointHeader) append(dst []byte) []byte {
@@ -75,6 +79,9 @@ func (h checkpointHeader) append(dst []byte) []byte {
 	dst = append(append(dst, checkpointMagic...), h.identity[:]...)
 	dst = binary.LittleEndian.AppendUint64(dst, h.number)
 	dst = binary.LittleEndian.AppendUint64(dst, h.segment)
+	var mode [modeSize]byte
+	copy(mode[:], h.mode)
+	dst = append(dst, mode[:]...)
 	return binary.LittleEndian.AppendUint32(dst, crc32.Checksum(dst[start:], castagnoli()))
 }
 
@@ -98,16 +105,19 @@ func parseCheckpointHeader(b []byte) (h checkpointHeader, err error) {
 	}
 	n += copy(h.identity[:], b[n:])
 	h.number, h.segment = binary.LittleEndian.Uint64(b[n:]), binary.LittleEndian.Uint64(b[n+8:])
+	h.mode = storage.Mode(bytes.TrimRight(b[n+16:at], "\x00"))
 	return h, nil
 }
 
 // check says why a good header is not that of the checkpoint that should be there.
-func (h checkpointHeader) check(id identity, number uint64) error {
+func (h checkpointHeader) check(p *place, number uint64) error {
 	switch {
-	case h.identity != id:
-		return fmt.Errorf("the checkpoint belongs to another data directory (its header says %s, this one is %s): move it away and put the right file here", h.identity, id)
+	case h.identity != p.identity:
+		return fmt.Errorf("the checkpoint belongs to another data directory (its header says %s, this one is %s): move it away and put the right file here", h.identity, p.identity)
 	case h.number != number:
 		return fmt.Errorf("its header says that it is checkpoint %s: was it renamed or copied? Put the right file here", checkpointFile(h.number))
+	case p.mode != "" && h.mode != p.mode:
+		return fmt.Errorf("it was made by mode %s, and the directory is one of mode %s", h.mode, p.mode)
 	}
 	return nil
 }
@@ -209,7 +219,7 @@ func (p *place) readCheckpoint(path string, number uint64, fn func(kind byte, pa
 		return damaged("%w", err)
 	}
 	if h, err = parseCheckpointHeader(head); err == nil {
-		err = h.check(p.identity, number)
+		err = h.check(p, number)
 	}
 	if err != nil {
 		return damaged("%w", err)
@@ -385,7 +395,7 @@ func (srv *Server) checkpoint() (err error) {
 	srv.db.settle()
 	path := fs.PathJoin(dir, checkpointFile(segment))
 	srv.checkpoints.segment.Store(segment)
-	head := checkpointHeader{srv.place.identity, segment, srv.db.log.SegmentID(segment)}
+	head := checkpointHeader{srv.place.identity, segment, srv.db.log.SegmentID(segment), srv.place.mode}
 	committed, size, err := srv.writeCheckpoint(path+tmpSuffix, head)
 	if err == nil { // it is read before anything that it replaces goes
 		_, _, _, err = srv.place.readCheckpoint(path+tmpSuffix, segment, func(byte, []byte) error { return nil })

@@ -292,7 +292,7 @@ func writeFile(t *testing.T, fs vfs.FS, path string, data []byte) {
 func FuzzReadCheckpoint(f *testing.F) {
 	f.Add([]byte(checkpointMagic))
 	var whole bytes.Buffer
-	w, err := newCheckpointWriter(&whole, checkpointHeader{number: 1, segment: 2})
+	w, err := newCheckpointWriter(&whole, checkpointHeader{number: 1, segment: 2, mode: storage.Memory})
 	if err == nil {
 		err = errors.Join(w.frame(frameStore, []byte("a record")), w.frame(frameEnd, binary.LittleEndian.AppendUint64(nil, 1)), w.w.Flush())
 	}

@@ -74,6 +74,13 @@ func proveMode(fs vfs.FS, dir string) (storage.Mode, error) {
 	case tables:
 		return storage.LSM, nil
 	}
+	fit, err := checkpointModes(fs, dir)
+	if err != nil {
+		return "", err
+	}
+	if len(fit) == 1 {
+		return fit[0], nil
+	}
 	text, err := readSmall(fs, fs.PathJoin(dir, formatName))
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return "", fmt.Errorf("kvserver: %w", err)
@@ -83,13 +90,6 @@ func proveMode(fs vfs.FS, dir string) (storage.Mode, error) {
 		if slices.Contains(lines, "mode "+string(mode)) {
 			return mode, nil
 		}
-	}
-	fit, err := checkpointModes(fs, dir)
-	if err != nil {
-		return "", err
-	}
-	if len(fit) == 1 {
-		return fit[0], nil
 	}
 	return "", fmt.Errorf("kvserver: nothing in %s tells whether its mode is memory, map or serialize; name it with --mode", dir)
 }
@@ -102,13 +102,17 @@ func checkpointModes(fs vfs.FS, dir string) (fit []storage.Mode, err error) {
 	if err != nil || len(numbers) == 0 {
 		return nil, err
 	}
+	newest := numbers[len(numbers)-1]
+	if h, err := readCheckpointHeader(fs, fs.PathJoin(path, checkpointFile(newest))); err == nil && slices.Contains(storage.Modes(), h.mode) {
+		return []storage.Mode{h.mode}, nil
+	}
 	id, err := proveIdentity(fs, dir, identity{})
 	if err != nil {
 		return nil, nil
 	}
 	p := &place{fs: fs, dir: dir, identity: id}
 	enough := errors.New("enough")
-	_, _, err = p.salvageCheckpoint(numbers[len(numbers)-1], func(kind byte, payload []byte) error {
+	_, _, err = p.salvageCheckpoint(newest, func(kind byte, payload []byte) error {
 		if kind != frameStore {
 			return nil
 		}

@@ -89,6 +89,7 @@ type mixUp struct {
 	name     string
 	do       func(files map[string][]byte, mine, other *lived) bool // false: there is no such file here
 	harmless bool                                                   // for a start
+	endless  bool                                                   // ends of keys are lost: what came to its end at once may be back after a repair, a value that no client ever saw
 }
 
 func put(from func(mine, other *lived) map[string][]byte, dir string, pick func(paths []string) string) func(map[string][]byte, *lived, *lived) bool {

@@ -363,9 +363,9 @@ func (r *repairer) checkpoints() error {
 
 // header returns the header of the checkpoint to begin with, made again from what is left of it and of the log.
 func (r *repairer) header() (checkpointHeader, error) {
-	h := checkpointHeader{identity: r.identity, number: r.base}
+	h := checkpointHeader{identity: r.identity, number: r.base, mode: r.mode}
 	path := r.path(checkpointName, checkpointFile(r.base))
-	if old, err := readCheckpointHeader(r.fs, path); err == nil && old.check(r.identity, r.base) == nil {
+	if old, err := readCheckpointHeader(r.fs, path); err == nil && old.check(r.place, r.base) == nil {
 		return old, nil
 	} else if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return h, err

@@ -28,6 +28,8 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/cockroachdb/pebble/v2/vfs"
+
 	"kvmark/wal"
 )
 
@@ -371,7 +373,7 @@ func TestCheckOfWhatIsNotThere(t *testing.T) {
 		out    []string // {dir} stands for the directory
 		err    []string
 	}{
-		{"no directory of the log", "memory", func(dir string) error { return os.RemoveAll(dir + "/wal") }, 2, []string{"{dir}/wal: corrupt", "the log is gone", "{dir}/CLEAN: corrupt"}, nil},
+		{"no directory of the log", "memory", func(dir string) error { return os.RemoveAll(dir + "/wal") }, 2, []string{"{dir}/wal: corrupt", "the log is gone"}, nil},
 		{"no segment", "memory", func(dir string) error { return os.Remove(dir + "/wal/0000000002.wal") }, 2, []string{"{dir}/wal/0000000002.wal: corrupt", "segment missing"}, nil},
 		{"no tables", "lsm", func(dir string) error { return os.RemoveAll(dir + "/lsm") }, 2, []string{"{dir}/lsm: corrupt", "checkpoint 1 was made"}, nil},
 		{"no values", "file", func(dir string) error { return os.RemoveAll(dir + "/values") }, 2, []string{"{dir}/values/0000000001.val: corrupt"}, nil},
@@ -445,7 +447,11 @@ func TestDumpOfADamagedDirectory(t *testing.T) {
 	srv := start(t, "--dir", dir, "--addr", "127.0.0.1:0")
 	do(t, srv.ready.Addr, 3, "SET a 1", "SET b 2", "SET c 3")
 	srv.stop(t)
-	l, _, err := wal.Open(filepath.Join(dir, "wal"), wal.Options{}, func([]byte) error { return nil })
+	id, _, err := wal.ReadHeader(vfs.Default, filepath.Join(dir, "wal", "0000000001.wal"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, _, err := wal.Open(filepath.Join(dir, "wal"), wal.Options{Identity: id}, func([]byte) error { return nil })
 	if err != nil {
 		t.Fatal(err)
 	}
