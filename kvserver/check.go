@@ -215,6 +215,14 @@ func noteDamage(all map[string]*wal.SegmentReport, err error) {
 	}
 }
 
+// IsDamage reports whether an error, of a start for example, says that a file is not what was written there.
+func IsDamage(err error) bool {
+	_, corrupt := errors.AsType[*wal.CorruptionError](err)
+	_, table := errors.AsType[*lsm.DamageError](err)
+	_, value := errors.AsType[*file.DamageError](err)
+	return corrupt || table || value
+}
+
 // setDamage makes err the damage of a file.
 func setDamage(r *wal.SegmentReport, err error) {
 	r.State, r.Err = wal.Corrupt, err

@@ -134,3 +134,65 @@ func TestTheModeIsThatOfTheCheckpoint(t *testing.T) {
 		})
 	}
 }
+
+// A damaged table is named, in one line, by a read, by the notes and by check, and so is a store that cannot be opened.
+func TestADamagedTableIsNamed(t *testing.T) {
+	for _, what := range []string{".sst", "MANIFEST-"} {
+		fs := vfs.NewMem()
+		srv := open(t, Options{FS: fs, Mode: storage.LSM, CheckpointBytes: -1})
+		c := speak(t, srv)
+		for i := range 200 {
+			c.want(fmt.Sprintf("SET key:%d %s", i, strings.Repeat("value", 50)), ok)
+		}
+		if err := srv.Checkpoint(); err != nil {
+			t.Fatal(err)
+		}
+		shutdown(t, srv)
+		damaged := ""
+		for path, data := range readTree(t, fs, "/data/lsm") {
+			if strings.Contains(path, what) {
+				damaged = path
+				for i := range len(data) / 2 {
+					data[i] ^= 0x55
+				}
+				writeFile(t, fs, path, data)
+			}
+		}
+		named := damaged
+		if what != ".sst" {
+			named = "/data/lsm"
+		}
+		var notes []string
+		logf := func(format string, args ...any) { notes = append(notes, fmt.Sprintf(format, args...)) }
+		srv, err := Open(Options{FS: fs, Dir: "/data", Mode: storage.LSM, Logf: logf})
+		texts := []string{fmt.Sprint(err)}
+		if err == nil {
+			c := speak(t, srv)
+			for i := range 200 {
+				if texts[0] = c.do(fmt.Sprint("GET key:", i)); texts[0][0] == '-' {
+					break
+				}
+			}
+			shutdown(t, srv)
+		}
+		reports, err := Check(fs, "/data")
+		for _, r := range reports {
+			if r.State != wal.Clean {
+				texts = append(texts, fmt.Sprint(r.Path, ": ", r.Err))
+			}
+		}
+		if err != nil || len(texts) != 2 {
+			t.Errorf("%s: check: %v, %v", damaged, reports, err)
+		}
+		for _, text := range texts {
+			if !strings.Contains(text, named) {
+				t.Errorf("%q does not name %s", text, named)
+			}
+		}
+		for _, text := range append(texts, notes...) {
+			if text = strings.TrimSuffix(text, "\r\n"); strings.Contains(text, "\n") || strings.Contains(text, "carrier") || len(text) > 500 {
+				t.Errorf("%s: %q", damaged, text)
+			}
+		}
+	}
+}

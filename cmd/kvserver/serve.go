@@ -116,7 +116,7 @@ func serve(c *cli.Context, stdout, stderr io.Writer) (err error) {
 	}
 	o.Logf = func(format string, args ...any) { fmt.Fprintf(stderr, format+"\n", args...) }
 	srv, err := kvserver.Open(o)
-	if _, corrupt := errors.AsType[*wal.CorruptionError](err); corrupt {
+	if kvserver.IsDamage(err) {
 		return fmt.Errorf("%w; kvserver check %[2]s lists all that is damaged, kvserver repair %[2]s moves it aside", err, o.Dir)
 	}
 	if err != nil {

@@ -116,6 +116,7 @@ func Open(o Options) (*Store, error) {
 	if o.Logf == nil {
 		o.Logf = func(string, ...any) {}
 	}
+	o.Logf = oneLine(o.Logf)
 	dir := o.FS.PathJoin(o.Dir, "lsm")
 	if _, _, err := inspect(o.FS, dir, o.Identity, 0); err != nil {
 		return nil, err
@@ -142,7 +143,9 @@ func Open(o Options) (*Store, error) {
 			FlushEnd:        func(i pebble.FlushInfo) { s.health.flushEnded(i.Err) },
 			BackgroundError: s.health.background,
 			// Damage is an error to the one who reads it, and a note.
-			DataCorruption: func(i pebble.DataCorruptionInfo) { o.Logf("lsm: %s", i) },
+			DataCorruption: func(i pebble.DataCorruptionInfo) {
+				o.Logf("lsm: %s is damaged: %s; see kvserver check", i.Path, plain(i.Details))
+			},
 		},
 	}
 	for i := range opts.Levels {
@@ -180,7 +183,7 @@ func Open(o Options) (*Store, error) {
 		if db != nil {
 			_ = db.Close()
 		}
-		return nil, fmt.Errorf("lsm: open %s: %w", dir, err)
+		return nil, openError(dir, err)
 	}
 	return s, nil
 }
@@ -206,7 +209,7 @@ func (s *Store) get(k []byte) (value []byte, closer io.Closer, err error) {
 	case errors.Is(err, pebble.ErrNotFound):
 		return nil, nil, nil
 	case err != nil:
-		return nil, nil, fmt.Errorf("lsm: get: %w", err)
+		return nil, nil, s.readError("get", err)
 	}
 	return value, closer, nil
 }
@@ -336,17 +339,17 @@ func (s *Store) Range(shard int, fn func(key, value []byte) error) (err error) {
 		UpperBound: []byte{byte(shard + 1)},
 	})
 	if err != nil {
-		return fmt.Errorf("lsm: iterate: %w", err)
+		return s.readError("iterate", err)
 	}
 	defer func() {
 		if cerr := it.Close(); err == nil && cerr != nil {
-			err = fmt.Errorf("lsm: iterate: %w", cerr)
+			err = s.readError("iterate", cerr)
 		}
 	}()
 	for ok := it.First(); ok; ok = it.Next() {
 		v, err := it.ValueAndErr()
 		if err != nil {
-			return fmt.Errorf("lsm: iterate: %w", err)
+			return s.readError("iterate", err)
 		}
 		if err := fn(it.Key()[1:], v); err != nil {
 			return err

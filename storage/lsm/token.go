@@ -44,19 +44,6 @@ func identityKey() []byte { return []byte{totalsByte, 'i'} }
 
 func tokenKey() []byte { return []byte{totalsByte, 'c'} }
 
-// DamageError is returned when what is on disk is not what was written there.
-type DamageError struct {
-	Path   string
-	Offset int64
-	Err    error
-}
-
-func (e *DamageError) Error() string {
-	return fmt.Sprintf("lsm: %s, offset %d: %v", e.Path, e.Offset, e.Err)
-}
-
-func (e *DamageError) Unwrap() error { return e.Err }
-
 // readToken returns the number outside, 0 for none.
 func readToken(fs vfs.FS, dir string, id Identity) (uint64, error) {
 	path := fs.PathJoin(dir, tokenFile)
@@ -218,14 +205,6 @@ func (m *marks) check(db *pebble.DB, dir string, id Identity) error {
 	return nil
 }
 
-// openError says that what is in dir cannot be opened, in the words of the one damage if it is one.
-func openError(dir string, err error) error {
-	if d, ok := errors.AsType[*DamageError](err); ok {
-		return d
-	}
-	return fmt.Errorf("lsm: open %s: %w", dir, err)
-}
-
 func compareTokens(dir string, got, want uint64) error {
 	if got < want {
 		return &DamageError{dir, 0, fmt.Errorf("the state is that of checkpoint %d, but checkpoint %d was made: a part of the manifest is lost", got, want)}
@@ -242,7 +221,7 @@ func openReadOnly(fs vfs.FS, dir string) (*pebble.DB, error) {
 		FormatMajorVersion: pebble.FormatNewest, Merger: totalsMerger(), Logger: logger{quiet},
 	})
 	if err != nil {
-		return nil, fmt.Errorf("lsm: open %s: %w", dir, err)
+		return nil, openError(dir, err)
 	}
 	return db, nil
 }
@@ -269,13 +248,13 @@ func Check(fs vfs.FS, dir string, id Identity, rec []byte) (entries int64, err e
 	if err := checkBlocks(fs, path, db); err != nil {
 		return 0, err
 	}
-	s := &Store{db: db}
+	s := &Store{db: db, dir: path}
 	if err := s.loadTotals(); err != nil {
 		return 0, &DamageError{path, 0, err}
 	}
 	for shard := range shardCount {
 		if err := s.Range(shard, func(_, _ []byte) error { entries++; return nil }); err != nil {
-			return entries, &DamageError{path, 0, err}
+			return entries, openError(path, err)
 		}
 	}
 	if n := s.Count(); n != entries {
