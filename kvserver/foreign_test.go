@@ -73,8 +73,8 @@ func live(t *testing.T, mode storage.Mode, closed bool, seed uint64) lived {
 	return l
 }
 
-// named returns the paths below a directory of the data directory, in order.
-func named(files map[string][]byte, dir string) []string {
+// pathsIn returns the paths below a directory of the data directory, in order.
+func pathsIn(files map[string][]byte, dir string) []string {
 	var paths []string
 	for _, p := range slices.Sorted(maps.Keys(files)) {
 		if strings.HasPrefix(p, "/data/"+dir+"/") {
@@ -94,14 +94,14 @@ type mixUp struct {
 
 func put(from func(mine, other *lived) map[string][]byte, dir string, pick func(paths []string) string) func(map[string][]byte, *lived, *lived) bool {
 	return func(files map[string][]byte, mine, other *lived) bool {
-		paths := named(files, dir)
+		paths := pathsIn(files, dir)
 		if len(paths) == 0 {
 			return false
 		}
 		path := pick(paths)
 		data, ok := from(mine, other)[path]
 		if !ok { // the one of another number then
-			all := named(from(mine, other), dir)
+			all := pathsIn(from(mine, other), dir)
 			if len(all) == 0 {
 				return false
 			}
@@ -120,7 +120,7 @@ func mixUps() []mixUp {
 	last := func(paths []string) string { return paths[len(paths)-1] }
 	swap := func(dir string, i, j int) func(map[string][]byte, *lived, *lived) bool {
 		return func(files map[string][]byte, _, _ *lived) bool {
-			p := named(files, dir)
+			p := pathsIn(files, dir)
 			if len(p) <= max(i, j) {
 				return false
 			}
@@ -130,7 +130,7 @@ func mixUps() []mixUp {
 	}
 	rename := func(dir, from, to string) func(map[string][]byte, *lived, *lived) bool {
 		return func(files map[string][]byte, _, _ *lived) bool {
-			p := named(files, dir)
+			p := pathsIn(files, dir)
 			if len(p) == 0 {
 				return false
 			}
@@ -145,7 +145,7 @@ func mixUps() []mixUp {
 	}
 	tail := func(change func([]byte) []byte) func(map[string][]byte, *lived, *lived) bool {
 		return func(files map[string][]byte, _, _ *lived) bool {
-			p := named(files, walName)
+			p := pathsIn(files, walName)
 			newest := p[len(p)-1]
 			files[newest] = change(slices.Clone(files[newest]))
 			return files["/data/"+cleanName] != nil
@@ -158,14 +158,14 @@ func mixUps() []mixUp {
 		{name: "a value file of another directory", do: put(theirs, valuesName, first)},
 		{name: "the tables of another directory", do: func(files map[string][]byte, mine, other *lived) bool {
 			maps.DeleteFunc(files, func(p string, _ []byte) bool { return strings.HasPrefix(p, "/data/lsm/") })
-			for _, p := range named(other.files, lsmName) {
+			for _, p := range pathsIn(other.files, lsmName) {
 				files[p] = other.files[p]
 			}
 			return mine.mode == storage.LSM
 		}},
 		{name: "the tables of an earlier time", do: func(files map[string][]byte, mine, _ *lived) bool {
 			maps.DeleteFunc(files, func(p string, _ []byte) bool { return strings.HasPrefix(p, "/data/lsm/") })
-			for _, p := range named(mine.early, lsmName) {
+			for _, p := range pathsIn(mine.early, lsmName) {
 				files[p] = mine.early[p]
 			}
 			return mine.mode == storage.LSM
@@ -189,16 +189,16 @@ func mixUps() []mixUp {
 		}},
 		{name: "an older checkpoint under the newest name", do: put(early, checkpointName, last)},
 		{name: "the older checkpoint in the place of the newest", do: func(files map[string][]byte, mine, _ *lived) bool {
-			for _, p := range named(files, checkpointName) {
+			for _, p := range pathsIn(files, checkpointName) {
 				delete(files, p)
 			}
-			for _, p := range named(mine.early, checkpointName) {
+			for _, p := range pathsIn(mine.early, checkpointName) {
 				files[p] = mine.early[p]
 			}
 			return true
 		}},
 		{name: "a checkpoint with the next number as name", do: func(files map[string][]byte, _, _ *lived) bool {
-			p := named(files, checkpointName)
+			p := pathsIn(files, checkpointName)
 			n, _ := checkpointNumber(strings.TrimPrefix(p[len(p)-1], "/data/checkpoint/"))
 			files["/data/checkpoint/"+checkpointFile(n+1)] = files[p[len(p)-1]]
 			delete(files, p[len(p)-1])
@@ -208,7 +208,7 @@ func mixUps() []mixUp {
 			return put(late, walName, last)(files, mine, other) && files["/data/CLEAN"] != nil
 		}},
 		{name: "a copy of a segment under the newest name", do: func(files map[string][]byte, _, _ *lived) bool {
-			p := named(files, walName)
+			p := pathsIn(files, walName)
 			files[p[len(p)-1]] = files[p[len(p)-2]]
 			return true
 		}},
@@ -220,12 +220,12 @@ func mixUps() []mixUp {
 		{name: "the log cut between two frames", do: tail(func(b []byte) []byte { return b[:len(b)-21] })},
 		{name: "the newest segment cut behind its header", do: tail(func(b []byte) []byte { return b[:52] })},
 		{name: "the newest segment gone", do: func(files map[string][]byte, _, _ *lived) bool {
-			p := named(files, walName)
+			p := pathsIn(files, walName)
 			delete(files, p[len(p)-1])
 			return files["/data/CLEAN"] != nil
 		}},
 		{name: "names that are not those of segments", harmless: true, do: func(files map[string][]byte, _, other *lived) bool {
-			p := named(other.files, walName)
+			p := pathsIn(other.files, walName)
 			for _, name := range []string{"backup.wal", "1.wal", "0000000001.wal.bak", "zzz.wal"} {
 				files["/data/wal/"+name] = other.files[p[0]]
 			}
@@ -278,7 +278,7 @@ func (rec recorded) apart(t *testing.T, fs vfs.FS, harmless bool) {
 	if corrupt == harmless {
 		t.Errorf("check says %v", reports)
 	}
-	if diff := differ(before, readTree(t, fs, "/data")); diff != "" {
+	if diff := diffOf(before, readTree(t, fs, "/data")); diff != "" {
 		t.Errorf("check changed %s", diff)
 	}
 	srv, err := Open(Options{FS: fs, Dir: "/data", Mode: rec.mode, CheckpointBytes: -1})
@@ -297,7 +297,7 @@ func (rec recorded) apart(t *testing.T, fs vfs.FS, harmless bool) {
 		t.Errorf("the error names no file: %v", err)
 	}
 	t.Logf("%v", err)
-	if diff := differ(before, readTree(t, fs, "/data")); diff != "" {
+	if diff := diffOf(before, readTree(t, fs, "/data")); diff != "" {
 		t.Errorf("the refused start changed %s", diff)
 	}
 	if rec.before == nil {
@@ -312,8 +312,8 @@ func (rec recorded) apart(t *testing.T, fs vfs.FS, harmless bool) {
 	}
 }
 
-// differ names the first file in which two trees differ.
-func differ(a, b map[string][]byte) string {
+// diffOf names the first file in which two trees differ.
+func diffOf(a, b map[string][]byte) string {
 	for _, p := range slices.Sorted(maps.Keys(a)) {
 		if data, ok := b[p]; !ok || !bytes.Equal(a[p], data) {
 			return p
@@ -331,7 +331,7 @@ func differ(a, b map[string][]byte) string {
 func TestRepairPutsSwappedSegmentsRight(t *testing.T) {
 	for _, mode := range storage.Modes() {
 		rec := live(t, mode, true, 3).recorded
-		p := named(rec.files, walName)
+		p := pathsIn(rec.files, walName)
 		rec.files[p[0]], rec.files[p[1]] = rec.files[p[1]], rec.files[p[0]]
 		fs, err := rec.with("", nil)
 		if err != nil {
@@ -352,8 +352,8 @@ func TestARefusedStartLeavesTheNoteOfTheLogsEnd(t *testing.T) {
 	for _, mode := range storage.Modes() {
 		mine, other := live(t, mode, true, 4), live(t, mode, true, 5)
 		rec := mine.recorded
-		p := named(rec.files, checkpointName)[0]
-		fs, err := rec.with(p, other.files[named(other.files, checkpointName)[0]])
+		p := pathsIn(rec.files, checkpointName)[0]
+		fs, err := rec.with(p, other.files[pathsIn(other.files, checkpointName)[0]])
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -362,7 +362,7 @@ func TestARefusedStartLeavesTheNoteOfTheLogsEnd(t *testing.T) {
 			t.Fatal("it starts")
 		}
 		writeFile(t, fs, p, rec.files[p])
-		segments := named(rec.files, walName)
+		segments := pathsIn(rec.files, walName)
 		if err := fs.Remove(segments[len(segments)-1]); err != nil {
 			t.Fatal(err)
 		}
