@@ -90,6 +90,7 @@ func Open(o Options) (*Server, error) {
 		o.RunID = hex.EncodeToString(id[:])
 	}
 	o.Dir = absolute(o.FS, o.Dir)
+	o.FS = &lenientFS{o.FS, o.Logf, new(sync.Once)}
 	srv := &Server{
 		opts: o, commands: newCommands(), stats: stats.New(), started: time.Now(),
 		quit: make(chan struct{}), stopping: make(chan struct{}), pubsub: newPubsub(),

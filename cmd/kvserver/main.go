@@ -28,6 +28,7 @@ const (
 )
 
 func main() {
+	ownFiles()
 	debug.SetTraceback("crash") // a crash ends with SIGABRT, not with the exit code of a mistake in the command line
 	stderr := newNotes(os.Stderr)
 	code := run(untilSignal(stderr), os.Args, os.Stdout, stderr)
