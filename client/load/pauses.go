@@ -76,6 +76,9 @@ func (p *pauses) look(now tickReading) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	before := p.last
+	if now.at.Before(before.at) { // read before a pause, and here after a reading behind it: that was judged already
+		return
+	}
 	p.last = now
 	since, length := now.at.Sub(before.at), max(now.asleep-before.asleep, 0)
 	idle := !now.cpuKnown || float64(now.cpu-before.cpu) < pauseBusy*float64(since)

@@ -40,7 +40,19 @@ func TestAPauseIsToldFromAWaitAndFromWork(t *testing.T) {
 	}
 }
 
-// The client of a window is stopped within it, and so is its server, or not: in neither is the server to blame.
+// Two goroutines read; one may be stopped between its reading and handing it in.
+func TestAPauseIsCountedOnce(t *testing.T) {
+	t0 := time.Now()
+	p := &pauses{last: tickReading{at: t0}}
+	for _, ms := range []int{20, 540, 30, 550} {
+		p.look(tickReading{at: t0.Add(time.Duration(ms) * time.Millisecond), cpuKnown: true})
+	}
+	if len(p.list) != 1 || p.list[0].length != 500*time.Millisecond {
+		t.Errorf("%v, want one pause of 500ms", p.list)
+	}
+}
+
+// A client that is stopped within its window does not say that the server stood still.
 func TestAStoppedClientDoesNotBlameTheServer(t *testing.T) {
 	t.Parallel()
 	if dir := os.Getenv("KVMARK_LOAD_STOPPED"); dir != "" { // we are that client
