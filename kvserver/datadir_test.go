@@ -66,6 +66,12 @@ func TestDataDirectoriesThatAreRefused(t *testing.T) {
 			}
 			write(t, dir+"/FORMAT", Format{formatVersion + 1, storage.Memory, identity{1}}.text())
 		}, []string{"has version 3; this program reads version 2"}},
+		{"an older version", func(t *testing.T, dir string) {
+			if err := os.Mkdir(dir, 0o700); err != nil {
+				t.Fatal(err)
+			}
+			write(t, dir+"/FORMAT", oldFormat(storage.Memory))
+		}, []string{"has version 1, this program reads version 2", "the kvserver that made it"}},
 		{"a FORMAT of something else", func(t *testing.T, dir string) {
 			if err := os.Mkdir(dir, 0o700); err != nil {
 				t.Fatal(err)
