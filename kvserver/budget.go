@@ -24,8 +24,22 @@ const errBudget = "ERR too many bytes in flight: the commands and replies of all
 const notCounted = -1
 
 // holdAll counts what the session holds now. It reports false if the budget has no room for it; then it counts as before.
-func (s *session) holdAll() bool {
-	want := int64(len(s.out)+s.parser.Size()) + s.pending.Load() + s.transactionBytes()
+func (s *session) holdAll() bool { return s.hold(cap(s.out)) }
+
+// holdMore counts more bytes of a reply before it is made, and returns why it cannot be, or "".
+func (s *session) holdMore(more int) string {
+	switch size := len(s.out) - s.start + more; {
+	case size > s.srv.opts.MaxReply:
+		return replyTooLong(size, s.srv.opts.MaxReply)
+	case !s.hold(len(s.out) + more):
+		return errBudget
+	}
+	return ""
+}
+
+// hold is holdAll for replies of a number of bytes.
+func (s *session) hold(out int) bool {
+	want := int64(out+s.parser.Size()) + s.pending.Load() + s.transactionBytes()
 	if want <= freeBytes {
 		want = 0
 	}

@@ -19,11 +19,12 @@ func (srv *Server) clientLine(me *session) string {
 // connection in the budget of all, and tot-mem that with what it has sent.
 func (srv *Server) clientLines(me *session, wanted func(*session) bool) string {
 	srv.mu.Lock()
-	defer srv.mu.Unlock()
+	conns := maps.Clone(srv.conns)
+	srv.mu.Unlock() // writing them down takes long
 	var b strings.Builder
 	now := srv.ticks.Load()
-	for _, id := range slices.Sorted(maps.Keys(srv.conns)) {
-		c := srv.conns[id]
+	for _, id := range slices.Sorted(maps.Keys(conns)) {
+		c := conns[id]
 		s := c.session
 		if !wanted(s) {
 			continue

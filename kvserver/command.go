@@ -11,17 +11,18 @@ import (
 type flags uint16
 
 const (
-	write     flags = 1 << iota // may change the data
-	readonly                    // reads keys
-	noAuth                      // allowed before authentication
-	fast                        // takes a time that does not depend on the data
-	admin                       // for operators
-	listening                   // allowed on a RESP2 connection that has subscriptions
-	messaging                   // part of Pub/Sub
-	immediate                   // runs at once between MULTI and EXEC
-	noMulti                     // refused between MULTI and EXEC
-	allKeys                     // may read or change any key; a transaction with it holds all locks
-	dangerous                   // not for everyday use, though not for operators alone
+	write      flags = 1 << iota // may change the data
+	readonly                     // reads keys
+	noAuth                       // allowed before authentication
+	fast                         // takes a time that does not depend on the data
+	admin                        // for operators
+	listening                    // allowed on a RESP2 connection that has subscriptions
+	messaging                    // part of Pub/Sub
+	immediate                    // runs at once between MULTI and EXEC
+	noMulti                      // refused between MULTI and EXEC
+	allKeys                      // may read or change any key; a transaction with it holds all locks
+	repeatable                   // can be begun again where it reads a value, for it has done nothing before
+	dangerous                    // not for everyday use, though not for operators alone
 )
 
 // command is one row of the table. One of its parts, which Redis calls a subcommand, is a row of its own, which is named
@@ -34,8 +35,9 @@ type command struct {
 	firstKey, lastKey, keyStep int
 	group, summary             string
 	run                        func(s *session, args [][]byte)
-	parts                      []command // of a container, whose run is for a call without any
-	help                       []string  // of a container
+	parts                      []command                            // of a container, whose run is for a call without any
+	help                       []string                             // of a container
+	long                       func(s *session, args [][]byte) bool // takes so long that it must leave an event loop; nil = never
 
 	index int // among all rows
 }
@@ -101,7 +103,7 @@ func newCommands() *commands {
 		{name: "setnx", arity: 3, flags: write | fast, firstKey: 1, lastKey: 1, keyStep: 1, group: "string", summary: "Sets the value of a key that does not exist.", run: setnxCommand},
 		{name: "setex", arity: 4, flags: write, firstKey: 1, lastKey: 1, keyStep: 1, group: "string", summary: "Sets the value of a key and its end in seconds.", run: setexCommand},
 		{name: "psetex", arity: 4, flags: write, firstKey: 1, lastKey: 1, keyStep: 1, group: "string", summary: "Sets the value of a key and its end in milliseconds.", run: psetexCommand},
-		{name: "get", arity: 2, flags: readonly | fast, firstKey: 1, lastKey: 1, keyStep: 1, group: "string", summary: "Returns the value of a key.", run: getCommand},
+		{name: "get", arity: 2, flags: readonly | fast | repeatable, firstKey: 1, lastKey: 1, keyStep: 1, group: "string", summary: "Returns the value of a key.", run: getCommand},
 		{name: "getdel", arity: 2, flags: write | fast, firstKey: 1, lastKey: 1, keyStep: 1, group: "string", summary: "Returns the value of a key and deletes it.", run: getdelCommand},
 		{name: "mget", arity: -2, flags: readonly | fast, firstKey: 1, lastKey: -1, keyStep: 1, group: "string", summary: "Returns the values of several keys.", run: mgetCommand},
 		{name: "mset", arity: -3, flags: write, firstKey: 1, lastKey: -1, keyStep: 2, group: "string", summary: "Sets the values of several keys at once.", run: msetCommand},
@@ -192,6 +194,10 @@ func newCommands() *commands {
 			row.parts[i].name = row.name + "|" + row.parts[i].name
 			c.add(&row.parts[i])
 		}
+	}
+	long := longCommands()
+	for _, row := range c.all {
+		row.long = long[row.name]
 	}
 	return c
 }

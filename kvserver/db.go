@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"kvmark/storage"
+	"kvmark/storage/nowait"
 	"kvmark/wal"
 	"kvmark/wal/entry"
 )
@@ -60,6 +61,8 @@ type stripe struct {
 type db struct {
 	store   storage.Store
 	warmer  storage.Warmer // the store; nil if it is none
+	noWait  storage.NoWaiter
+	reads   chan struct{} // holds one for each read of the device that has left a loop; see maxDeviceReads
 	log     *wal.Log
 	seed    maphash.Seed
 	stripes []stripe
@@ -92,10 +95,11 @@ type failure struct {
 var errLost = errors.New("the newest value of this key did not reach the log")
 
 func newDB(store storage.Store) *db {
-	d := &db{store: store, seed: maphash.MakeSeed(), stripes: make([]stripe, stripeCount)}
+	d := &db{store: store, reads: make(chan struct{}, maxDeviceReads), seed: maphash.MakeSeed(), stripes: make([]stripe, stripeCount)}
 	d.now = func() int64 { return time.Now().UnixMilli() }
 	d.observers = &observers{tracking: newTracking(), watched: map[string][]watcher{}}
 	d.warmer, _ = store.(storage.Warmer)
+	d.noWait, _ = store.(storage.NoWaiter)
 	d.applyFn = d.apply
 	return d
 }
@@ -121,8 +125,8 @@ func (d *db) get(dst, key []byte, held *locks) (val []byte, ok bool, pos wal.Pos
 		if d.expired(st, key) {
 			d.bury(st, key, held)
 			val, ok = dst, false
-		} else if val, ok, err = d.store.Get(dst, key); err != nil {
-			return dst, false, 0, err
+		} else if val, ok, err = d.read(dst, key, held); err != nil {
+			return val, false, 0, err
 		}
 		if pos, err = d.visible(st, key); pos&applying == 0 || !d.await(st, key, held) {
 			return val, ok, pos &^ applying, err
@@ -137,9 +141,41 @@ func (d *db) await(st *stripe, key []byte, held *locks) bool {
 	if held != nil && held.locked {
 		return false
 	}
+	if held != nil {
+		held.beforeWait()
+	}
 	st.mu.Lock()
 	st.mu.Unlock() //lint:ignore SA2001 to have waited for the holder is the point
 	return true
+}
+
+// read is a Get of the store, by whoever holds held.
+func (d *db) read(dst, key []byte, held *locks) (val []byte, ok bool, err error) {
+	if d.noWait == nil || held == nil || held.leave == nil {
+		return d.store.Get(dst, key)
+	}
+	return d.getInLoop(dst, key, held)
+}
+
+// getInLoop is a Get by an event loop, which does not wait for the device: the command leaves the loop, or returns
+// [nowait.ErrWouldWait] if it is one that can be begun again.
+func (d *db) getInLoop(dst, key []byte, held *locks) (val []byte, ok bool, err error) {
+	val, ok, err = d.noWait.GetNoWait(dst, key)
+	if !errors.Is(err, nowait.ErrWouldWait) || held.repeatable {
+		return val, ok, err
+	}
+	held.beforeWait()
+	defer d.deviceRead()()
+	return d.store.Get(val, key)
+}
+
+// maxDeviceReads bounds the reads that wait for the device outside the loops, for each occupies a thread.
+const maxDeviceReads = 256
+
+// deviceRead waits until one more may be under way, and returns what ends it.
+func (d *db) deviceRead() (done func()) {
+	d.reads <- struct{}{}
+	return func() { <-d.reads }
 }
 
 // valueLen is get for those who need only the length, or the existence.
@@ -206,7 +242,11 @@ func (d *db) bury(st *stripe, key []byte, held *locks) {
 		if held != nil && held.locked {
 			return // to lock one more could take for ever
 		}
-		held = &locks{d: d}
+		alone := &locks{d: d}
+		if held != nil {
+			alone.leave = held.leave
+		}
+		held = alone
 		held.add(key)
 		held.lock()
 		defer held.unlock()
@@ -348,6 +388,19 @@ type locks struct {
 	lo, hi  int // words in use: [lo, hi)
 	locked  bool
 	pinned  bool // what a transaction needs is locked, and stays so: the calls of its commands change nothing
+
+	// For a holder that an event loop runs. leave takes it out of the loop, so that it may wait; nil: it may as it is. repeatable
+	// says that it is to return an error instead of waiting for the device, for it will be run again; patient, that it has been
+	// run so often enough.
+	leave               func()
+	repeatable, patient bool
+}
+
+// beforeWait is called by a holder that is about to wait, or to take long.
+func (l *locks) beforeWait() {
+	if l.leave != nil {
+		l.leave()
+	}
 }
 
 // has reports whether the stripe of key is locked by the holder of the set.
@@ -387,7 +440,10 @@ func (l *locks) lock() {
 	l.locked = true
 	for w := l.lo; w < l.hi; w++ {
 		for b := l.bits[w]; b != 0; b &= b - 1 {
-			l.d.stripes[w*64+bits.TrailingZeros64(b)].mu.Lock()
+			if mu := &l.d.stripes[w*64+bits.TrailingZeros64(b)].mu; !mu.TryLock() {
+				l.beforeWait() // whoever has it may wait for the device
+				mu.Lock()
+			}
 		}
 	}
 }

@@ -190,28 +190,38 @@ func zeroOne(b bool) string {
 
 // totals adds up all sessions, ended and live, since the last reset.
 func (srv *Server) totals() totals {
-	srv.mu.Lock()
-	defer srv.mu.Unlock()
-	t := srv.totalsLocked()
-	t.merge(&srv.base, minus)
+	base := newTotals(len(srv.commands.all))
+	t, live := srv.snapshot(&base)
+	srv.sumLive(&t, live)
+	t.merge(&base, minus)
 	return t
 }
 
-// REQUIRES: mu held.
-func (srv *Server) totalsLocked() totals {
-	t := newTotals(len(srv.commands.all))
-	t.merge(&srv.ended, plus)
-	for _, c := range srv.conns {
+// snapshot returns the counts of the connections that have ended, and the others, whose counts are to be added without the lock:
+// it would keep others from connecting, and from leaving. base is set to what a reset takes off.
+func (srv *Server) snapshot(base *totals) (ended totals, live []*conn) {
+	ended = newTotals(len(srv.commands.all))
+	srv.mu.Lock()
+	defer srv.mu.Unlock()
+	base.merge(&srv.base, plus)
+	ended.merge(&srv.ended, plus)
+	return ended, slices.Collect(maps.Values(srv.conns))
+}
+
+func (srv *Server) sumLive(t *totals, live []*conn) {
+	for _, c := range live {
 		t.add(&c.session.counters)
 	}
 	t.output += srv.pubsub.output.Load()
-	return t
 }
 
 // resetStats is CONFIG RESETSTAT. Sessions own their counters, so what is reset is where counting begins.
 func (srv *Server) resetStats() {
+	before := newTotals(len(srv.commands.all))
+	sum, live := srv.snapshot(&before)
+	srv.sumLive(&sum, live)
 	srv.mu.Lock()
-	srv.base = srv.totalsLocked()
+	srv.base = sum
 	srv.baseAccepted, srv.baseRejected, srv.baseExpired = srv.accepted, srv.rejected, srv.db.ended.Load()
 	srv.baseCutOff = srv.pubsub.cutOff.Load()
 	srv.mu.Unlock()

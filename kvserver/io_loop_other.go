@@ -20,3 +20,5 @@ func newLoops(*Server, int) (loops, error) {
 func (loops) take(*conn, net.Conn) bool { return false }
 
 func (loops) stop() {}
+
+func (loops) beforeWait() bool { return false }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"sync"
 	"sync/atomic"
 
@@ -219,6 +220,13 @@ func (s *session) confirm(what string, name []byte) {
 // publishCommand is PUBLISH channel message.
 func publishCommand(s *session, args [][]byte) {
 	channel, text := args[1], args[2]
+	// What no mailbox can hold would only cut the receivers off.
+	if len(channel)+len(text) > freeBytes {
+		if size := messageBytes(channel, text); size > s.srv.opts.MaxMailbox && s.heard(channel) {
+			s.fail(fmt.Sprintf("ERR message of %d bytes; at most %d may wait for a subscriber (--max-mailbox)", size, s.srv.opts.MaxMailbox))
+			return
+		}
+	}
 	p := s.srv.pubsub
 	n := 0
 	p.mu.RLock()
@@ -238,6 +246,25 @@ func publishCommand(s *session, args [][]byte) {
 		s.subs.message = nil
 	}
 	s.integer(int64(n))
+}
+
+// messageBytes is how long a message is, with its frame and without a pattern.
+func messageBytes(channel, text []byte) int {
+	return len(appendMessage(nil, "message", nil, channel, nil)) + len(text) + len(strconv.Itoa(len(text))) - 1
+}
+
+// heard reports whether anybody else listens to a channel.
+func (s *session) heard(channel []byte) bool {
+	p := s.srv.pubsub
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	others := func(a *audience) bool { return len(a.members) > 1 || a.members[0] != s }
+	if a := p.channels[string(channel)]; a != nil && others(a) {
+		return true
+	}
+	return slices.ContainsFunc(p.ordered, func(a *audience) bool {
+		return (len(channel) > 0 || len(a.name) == 0) && glob(a.name, channel, false) && others(a)
+	})
 }
 
 // appendMessage appends a message as RESP3 has it. RESP2 differs in the first byte only.

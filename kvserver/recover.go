@@ -193,6 +193,7 @@ func (srv *Server) recover() (err error) {
 	store, err := storage.Open(o.Mode, storage.Options{
 		FS: o.FS, Dir: o.Dir, Identity: p.identity, Segment: srv.checkpoints.segment.Load,
 		Codec: o.Codec, Level: o.Level, BucketEntries: o.BucketEntries, Logf: o.Logf,
+		BeforeWait: srv.beforeWait,
 		BeforeFlush: func() error {
 			if l := log.Load(); l != nil {
 				return l.Sync()
@@ -341,4 +342,12 @@ func firstSegment(fs vfs.FS, dir string, checkpoint uint64) (uint64, error) {
 		return 0, &wal.CorruptionError{Path: fs.PathJoin(dir, names[0]), Err: errors.New("the log begins here, and the checkpoint that it was written over is missing")}
 	}
 	return 1, nil
+}
+
+// beforeWait takes a command that is about to wait for the device out of its event loop.
+func (srv *Server) beforeWait() (done func()) {
+	if !srv.looping.Load() || !srv.loops.beforeWait() {
+		return func() {}
+	}
+	return srv.db.deviceRead()
 }

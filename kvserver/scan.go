@@ -2,6 +2,7 @@ package kvserver
 
 import (
 	"errors"
+	"runtime"
 	"strconv"
 
 	"kvmark/kvserver/resp"
@@ -135,6 +136,7 @@ func (d *db) scan(at cursor, count int, pick func(key []byte) bool, found *keyLi
 type keyList struct {
 	out    []byte
 	n      int
+	seen   int // keys, also those that are not picked
 	limit  int // bytes of out
 	header bool
 	next   cursor
@@ -201,6 +203,9 @@ func (d *db) keys(partition int, pick func(key []byte) bool, found *keyList) err
 // list appends a key that pick picks, if it has not come to its end, or returns errFull. Keys that a restart would not know are
 // an error, as for those who read them.
 func (d *db) list(key []byte, pick func(key []byte) bool, found *keyList) error {
+	if found.seen++; found.seen%yieldEvery == 0 {
+		runtime.Gosched()
+	}
 	st := d.stripe(key)
 	if !pick(key) || d.expired(st, key) {
 		return nil
@@ -213,6 +218,9 @@ func (d *db) list(key []byte, pick func(key []byte) bool, found *keyList) error 
 	}
 	return nil
 }
+
+// yieldEvery is after how many keys a walk lets other goroutines run, of which there may be more than processors.
+const yieldEvery = 1024
 
 // errFull ends a scan whose list is full.
 var errFull = errors.New("the list is full")

@@ -13,7 +13,9 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -55,13 +57,15 @@ type Server struct {
 
 	stopping chan struct{} // closed when no more connections are accepted
 	serving  sync.WaitGroup
-	loops    loops // that serve connections; none with Goroutine
+	loops    loops       // that serve connections; none with Goroutine
+	looping  atomic.Bool // loops is set
 	closed   sync.Once
 	closeErr error
 
 	mu        sync.Mutex
 	listeners map[net.Listener]struct{}
 	conns     map[int64]*conn
+	clients   atomic.Int64 // len(conns)
 	lastID    int64
 	accepted  uint64 // connections
 	rejected  uint64 // connections beyond MaxClients
@@ -124,6 +128,7 @@ func Open(o Options) (*Server, error) {
 		if srv.loops, err = newLoops(srv, o.Loops); err != nil {
 			return nil, errors.Join(err, srv.db.store.Close(), srv.db.log.Close(), srv.dirLock.Close())
 		}
+		srv.looping.Store(true)
 	}
 	_ = srv.space.poll() // it notes what it finds
 	srv.background.Go(srv.tend)
@@ -226,6 +231,7 @@ func (srv *Server) accept(nc net.Conn) {
 	srv.lastID++
 	c := newConn(srv, nc, srv.lastID)
 	srv.conns[c.session.id] = c
+	srv.clients.Store(int64(len(srv.conns)))
 	srv.serving.Add(1)
 	if !srv.loops.take(c, nc) {
 		l := &netLink{conn: c, nc: nc}
@@ -257,8 +263,9 @@ func hangUp(nc net.Conn) {
 // kill ends the connections that pick picks and returns their number.
 func (srv *Server) kill(pick func(*conn) bool) (n int) {
 	srv.mu.Lock()
-	defer srv.mu.Unlock()
-	for _, c := range srv.conns {
+	conns := slices.Collect(maps.Values(srv.conns))
+	srv.mu.Unlock()
+	for _, c := range conns {
 		if pick(c) {
 			c.link.abort()
 			n++
@@ -278,6 +285,7 @@ func (srv *Server) forget(c *conn) {
 	srv.mu.Lock()
 	defer srv.mu.Unlock()
 	delete(srv.conns, c.session.id)
+	srv.clients.Store(int64(len(srv.conns)))
 	srv.ended.add(&c.session.counters)
 }
 

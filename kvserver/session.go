@@ -1,11 +1,13 @@
 package kvserver
 
 import (
+	"errors"
 	"strings"
 	"sync/atomic"
 	"time"
 
 	"kvmark/kvserver/resp"
+	"kvmark/storage/nowait"
 	"kvmark/wal"
 	"kvmark/wal/entry"
 )
@@ -38,6 +40,7 @@ type session struct {
 	wait    wal.Pos // what its reply waits for
 	header  int     // length of the last bulk header, as a guess at the next
 	locks   locks
+	again   bool // it has not run, because it would have waited
 	payload []byte
 	entries int // changes in payload
 	value   []byte
@@ -141,7 +144,8 @@ func (s *session) setAuthed(ok bool) {
 }
 
 // run executes the complete commands at the start of in and returns how many bytes they took. more says that it stopped
-// before the end because enough replies have gathered: send them and call again.
+// before the end because enough replies have gathered: send them and call again. The command at in[n] may be one that could
+// not run without waiting; then again is set.
 func (s *session) run(in []byte) (n int, more bool) {
 	s.lap()
 	for !s.closing {
@@ -166,7 +170,9 @@ func (s *session) run(in []byte) (n int, more bool) {
 		n += k
 		s.ahead--
 		if len(args) > 0 {
-			s.execute(args)
+			if s.execute(args); s.again {
+				return n - k, true
+			}
 			s.srv.slow.command()
 		}
 	}
@@ -210,10 +216,14 @@ func (s *session) keep(pending int, first bool) {
 
 // execute runs one command and notes what its reply waits for.
 func (s *session) execute(args [][]byte) {
-	s.start, s.wait = len(s.out), 0
+	s.start, s.wait, s.again = len(s.out), 0, false
 	c := s.find(args)
 	if c != nil {
 		s.dispatch(c, args)
+	}
+	if s.again {
+		s.out = s.out[:s.start]
+		return
 	}
 	if s.track != nil {
 		s.endCaching(c)
@@ -281,7 +291,13 @@ func (s *session) call(c *command, args [][]byte) {
 	if s.track != nil {
 		s.trackReads(c, args)
 	}
-	c.run(s, args)
+	if s.locks.leave != nil && c.long != nil && c.long(s, args) {
+		s.locks.leave()
+	}
+	s.locks.repeatable = c.flags&repeatable != 0 && s.staged == nil && !s.locks.patient
+	if c.run(s, args); s.again {
+		return
+	}
 	took := s.lap()
 	if took >= s.srv.slowCommands.from.Load() {
 		s.noteSlow(c, args, took)
@@ -376,6 +392,7 @@ func (s *session) ioError(err error) {
 	if s.staged == nil { // else there may be other replies that wait
 		s.wait = 0
 	}
+	s.again = errors.Is(err, nowait.ErrWouldWait)
 	s.fail("IOERR " + err.Error())
 }
 

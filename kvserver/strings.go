@@ -2,6 +2,7 @@ package kvserver
 
 import (
 	"math"
+	"slices"
 	"strconv"
 
 	"kvmark/kvserver/resp"
@@ -250,7 +251,13 @@ func mgetCommand(s *session, args [][]byte) {
 	s.locks.lock()
 	defer s.locks.unlock()
 	s.out = resp.AppendArray(s.out, len(args)-1)
-	for _, key := range args[1:] {
+	checked := false
+	for i, key := range args[1:] {
+		if !checked && len(s.out)-s.start > freeBytes {
+			if checked = true; !s.mayBuild(args[1+i:]) {
+				return
+			}
+		}
 		found, ok := s.appendValue(key)
 		if !ok {
 			return
@@ -259,10 +266,26 @@ func mgetCommand(s *session, args [][]byte) {
 			s.null()
 		}
 		s.looked(found)
-		if len(s.out)-s.start > s.srv.opts.MaxReply {
-			return // holdReply says so
-		}
 	}
+}
+
+// mayBuild reports whether the values of keys may follow what there is of a reply that has turned out to be big, or replies with
+// the error: it is better to look at all lengths once than to read the values in vain.
+func (s *session) mayBuild(keys [][]byte) bool {
+	size := len(s.out) - s.start
+	for _, key := range keys {
+		n, _, ok := s.length(key)
+		if !ok {
+			return false
+		}
+		size += n + len("$\r\n\r\n") + len(strconv.Itoa(n))
+	}
+	if text := s.holdMore(size - (len(s.out) - s.start)); text != "" {
+		s.fail(text)
+		return false
+	}
+	s.out = slices.Grow(s.out, size-(len(s.out)-s.start))
+	return true
 }
 
 func msetCommand(s *session, args [][]byte) {

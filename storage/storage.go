@@ -75,6 +75,9 @@ type Options struct {
 	// account. It syncs the log, so that the state on disk is never ahead of
 	// it; when it returns an error the entries stay in memory. nil = no call.
 	BeforeFlush func() error
+	// BeforeWait is called by lsm before a read that waits for the device, in the goroutine that does; done is called after it.
+	// nil = no call. For file see [NoWaiter].
+	BeforeWait func() (done func())
 	// Logf takes notes on background work, one line each; nil = discard.
 	Logf func(format string, args ...any)
 }
@@ -156,6 +159,12 @@ type Warmer interface {
 	Warm(keys [][]byte)
 }
 
+// NoWaiter is a [Store] that can tell whether a Get would wait for the device: file is one.
+type NoWaiter interface {
+	// GetNoWait is Get, or returns [nowait.ErrWouldWait] for a value that is not in memory.
+	GetNoWait(dst, key []byte) (val []byte, ok bool, err error)
+}
+
 // Open opens what is on disk (file, lsm) or an empty store (the other modes).
 func Open(m Mode, o Options) (Store, error) {
 	switch m {
@@ -168,7 +177,7 @@ func Open(m Mode, o Options) (Store, error) {
 	case File:
 		return opened(file.Open(file.Options{FS: o.FS, Dir: o.Dir, Identity: o.Identity, Logf: o.Logf}))
 	case LSM:
-		return opened(lsm.Open(lsm.Options{FS: o.FS, Dir: o.Dir, Identity: o.Identity, Segment: o.Segment, BeforeFlush: o.BeforeFlush, Logf: o.Logf}))
+		return opened(lsm.Open(lsm.Options{FS: o.FS, Dir: o.Dir, Identity: o.Identity, Segment: o.Segment, BeforeFlush: o.BeforeFlush, BeforeWait: o.BeforeWait, Logf: o.Logf}))
 	}
 	_, err := ParseMode(string(m))
 	return nil, err

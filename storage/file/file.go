@@ -31,6 +31,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"kvmark/storage/descriptors"
+	"kvmark/storage/nowait"
 	"kvmark/storage/usage"
 	"kvmark/storage/warm"
 )
@@ -213,15 +214,25 @@ func parseFileName(name string) (uint32, bool) {
 
 // Get appends the value of key to dst. A value that is not what was stored is a
 // [DamageError]; that and a read error name the file and the offset.
-func (s *Store) Get(dst, key []byte) ([]byte, bool, error) {
+func (s *Store) Get(dst, key []byte) ([]byte, bool, error) { return s.get(dst, key, vfs.File.ReadAt) }
+
+// GetNoWait is Get without waiting for the device: it returns [nowait.ErrWouldWait] for a value that is not in memory.
+func (s *Store) GetNoWait(dst, key []byte) ([]byte, bool, error) {
+	return s.get(dst, key, nowait.ReadAt)
+}
+
+// readAt reads a part of a file as [vfs.File.ReadAt] or [nowait.ReadAt] does.
+type readAt func(f vfs.File, p []byte, off int64) (int, error)
+
+func (s *Store) get(dst, key []byte, pread readAt) ([]byte, bool, error) {
 	loc, ok := s.index.get(key)
 	for ok {
-		out, err := s.read(dst, key, loc)
+		out, err := s.read(dst, key, loc, pread)
 		if err == nil {
 			return out, true, nil
 		}
 		if !errors.Is(err, errGone) {
-			return dst, false, err
+			return out[:len(dst)], false, err
 		}
 		// Its record was moved and the file removed between the look-up and the
 		// read. If nothing has moved, the file is missing.
@@ -239,7 +250,7 @@ func (s *Store) Warm(keys [][]byte) { warm.InTurn(keys, s.index.warm) }
 
 func (s *Store) path(number uint32) string { return s.o.FS.PathJoin(s.dir, fileName(number)) }
 
-func (s *Store) read(dst, key []byte, loc location) ([]byte, error) {
+func (s *Store) read(dst, key []byte, loc location, pread readAt) ([]byte, error) {
 	start := len(dst)
 	out, ok := s.w.read(dst, loc, len(key))
 	if !ok {
@@ -254,7 +265,10 @@ func (s *Store) read(dst, key []byte, loc location) ([]byte, error) {
 		defer h.release()
 		n := int(loc.valueLen)
 		out = slices.Grow(dst, n)[:start+n]
-		if m, err := h.f.ReadAt(out[start:], loc.pos.offset()+recordHeader+int64(len(key))); m < n {
+		if m, err := pread(h.f, out[start:], loc.pos.offset()+recordHeader+int64(len(key))); m < n {
+			if errors.Is(err, nowait.ErrWouldWait) {
+				return out[:start], err // the array may be a bigger one now
+			}
 			return dst, &DamageError{f.path, loc.pos.offset(), fmt.Errorf("read %d of %d bytes of a value: %w", m, n, err)}
 		}
 	}

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"kvmark/storage/nowait"
 )
 
 // health knows what goes wrong in Pebble's background. A failed flush is tried
@@ -182,7 +184,33 @@ func (h *health) mayFlush() error {
 // Pebble's lock.
 type guardedFS struct {
 	vfs.FS
-	health *health
+	health     *health
+	beforeWait func() (done func()) // see Options
+}
+
+// Open implements vfs.FS.
+func (g *guardedFS) Open(name string, opts ...vfs.OpenOption) (vfs.File, error) {
+	f, err := g.FS.Open(name, opts...)
+	if err != nil || g.beforeWait == nil {
+		return f, err
+	}
+	return &readFile{f, g.beforeWait}, nil
+}
+
+// readFile tells before a read waits for the device.
+type readFile struct {
+	vfs.File
+	beforeWait func() (done func())
+}
+
+// ReadAt implements vfs.File.
+func (f *readFile) ReadAt(p []byte, off int64) (int, error) {
+	n, err := nowait.ReadAt(f.File, p, off)
+	if !errors.Is(err, nowait.ErrWouldWait) {
+		return n, err
+	}
+	defer f.beforeWait()()
+	return f.File.ReadAt(p, off)
 }
 
 // Categories by which Pebble says what it creates.

@@ -75,6 +75,9 @@ type Options struct {
 	// it returns an error the flush fails and is tried again a second later;
 	// meanwhile Set and Delete return the error. nil = no call.
 	BeforeFlush func() error
+	// BeforeWait is called before a read that waits for the device, by the goroutine that does; done is called after it.
+	// nil = no call.
+	BeforeWait func() (done func())
 	// Logf takes notes on background work, one line each; nil = discard.
 	Logf func(format string, args ...any)
 }
@@ -129,7 +132,7 @@ func Open(o Options) (*Store, error) {
 	files := newFileCache()
 	defer files.Unref() // Pebble has a reference of its own
 	opts := &pebble.Options{
-		FS:                          &guardedFS{FS: o.FS, health: s.health},
+		FS:                          &guardedFS{FS: o.FS, health: s.health, beforeWait: o.BeforeWait},
 		DisableWAL:                  true,
 		MemTableSize:                o.MemTableBytes,
 		MemTableStopWritesThreshold: 4,
