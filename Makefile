@@ -25,7 +25,11 @@ LEVEL_riscv64 := GORISCV64=rva20u64
 PINNED       = GODEBUG= GOGC= GOMEMLIMIT= GOMAXPROCS= GOROOT= GOWORK=off GO111MODULE= GOENV=off GOOS=$(GOOS) GOARCH=$(GOARCH) \
   CGO_ENABLED=0 GOEXPERIMENT= GOFIPS140=off GOFLAGS=-trimpath $(LEVEL_$(GOARCH))
 USER_GO      = GOAUTH GOCACHE GOCACHEPROG GOINSECURE GOMODCACHE GONOPROXY GONOSUMDB GOPATH GOPRIVATE GOPROXY GOSUMDB GOTMPDIR GOTOOLCHAIN GOVCS
-BUILD        = $(foreach v,$(USER_GO),$(v)='$(shell $(GO) env $(v))') $(PINNED) $(GO) build -trimpath -buildvcs=false -pgo=off
+# The commit, followed by + if files differ from it, where git knows it. A fixed length keeps the code the same from commit to commit.
+COMMIT      := $(strip $(shell git rev-parse --show-prefix HEAD 2>/dev/null))
+STAMP       := $(if $(word 2,$(COMMIT)),,$(if $(COMMIT),kvmark-commit=$(COMMIT)$(if $(shell git status --porcelain 2>/dev/null),+,-)))
+LDFLAGS      = $(if $(STAMP),-X kvmark/client/result.stamp=$(STAMP) -X kvmark/kvserver/stats.stamp=$(STAMP))
+BUILD        = $(foreach v,$(USER_GO),$(v)='$(shell $(GO) env $(v))') $(PINNED) $(GO) build -trimpath -buildvcs=false -pgo=off "-ldflags=$(LDFLAGS)"
 
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 GOFUMPT     := mvdan.cc/gofumpt@v0.12.0

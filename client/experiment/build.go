@@ -33,7 +33,7 @@ type build struct {
 type program struct {
 	Path    string
 	Hash    string // of its bytes
-	Code    string // equal for programs of the same code; differs from Hash where a build's settings name what they do not change
+	Code    string // equal for programs of the same code, whatever commit and settings they name
 	Version string // as it will call itself: runtime.Version
 	set     map[string]string
 }
@@ -234,8 +234,9 @@ func inspect(path string) (program, error) {
 		return program{}, err
 	}
 	sum := sha256.Sum256(content)
-	hash := hex.EncodeToString(sum[:])
-	bin := program{Path: path, Hash: hash, Code: hash, Version: info.GoVersion, set: map[string]string{}}
+	result.Anonymous(content)
+	code := sha256.Sum256(content)
+	bin := program{Path: path, Hash: hex.EncodeToString(sum[:]), Code: hex.EncodeToString(code[:]), Version: info.GoVersion, set: map[string]string{}}
 	for _, s := range info.Settings {
 		bin.set[s.Key] = s.Value
 	}

@@ -25,6 +25,7 @@ import (
 	"time"
 
 	"kvmark/client/compare"
+	"kvmark/client/report"
 	"kvmark/client/result"
 )
 
@@ -145,7 +146,7 @@ func Run(ctx context.Context, c Config) (*Outcome, error) {
 		x.spent += time.Duration(s.Seconds * float64(time.Second))
 	}
 	if out.Resumed > 0 {
-		c.Logf("going on with %d samples in %s", out.Resumed, x.journal.path)
+		c.Logf("going on with %s in %s", report.Plural(out.Resumed, "sample"), x.journal.path)
 	}
 	out.Ended, err = x.measure(ctx)
 	out.Samples, out.Blocks = x.samples, x.blocks()
@@ -490,7 +491,7 @@ func (x *experiment) measure(ctx context.Context) (ended string, err error) {
 	a := &analysis{Outcome: &Outcome{Plan: x.plan, Base: x.base}}
 	family := len(a.pairs()) * len(x.plan.Modes) * len(x.plan.Ops) * len(metricsOr(x.Metrics))
 	if need := compare.MinRounds(true, family); rounds < need {
-		x.Logf("%s can prove no difference, however large, among %d comparisons: that takes %d", roundsWord(rounds), family, need)
+		x.Logf("%s can prove no difference, however large, among %d comparisons: that takes %d", report.Plural(rounds, "round"), family, need)
 	}
 	p := Progress{Limit: x.Budget}
 	if x.Rounds > 0 {
@@ -536,7 +537,7 @@ func (x *experiment) measure(ctx context.Context) (ended string, err error) {
 			place += len(g)
 		}
 	}
-	return roundsWord(rounds), nil
+	return report.Plural(rounds, "round"), nil
 }
 
 // left is how long it still takes: by what samples took so far, and before the first by what they take at least.

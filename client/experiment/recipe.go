@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"runtime"
 	"slices"
@@ -41,6 +42,33 @@ func pinned() []string {
 // buildArgs are the arguments of every build of the products, in front of what is special about it.
 func buildArgs() []string { return []string{"build", "-trimpath", "-buildvcs=false"} }
 
+// stamped are the variables in which the programs keep the commit that they were built from.
+var stamped = []string{"kvmark/client/result.stamp", "kvmark/kvserver/stats.stamp"}
+
+// stamp names the commit of the source in the form of package result; "" where git does not know it. The go command's own way,
+// -buildvcs, knows no work tree beside the first, fails where another user owns the files, and changes the code with the commit.
+func (b *builder) stamp(ctx context.Context) string {
+	git := func(args ...string) (string, bool) {
+		cmd := exec.CommandContext(ctx, "git", args...)
+		cmd.Dir = b.source
+		out, err := cmd.Output()
+		return string(out), err == nil
+	}
+	where, ok := git("rev-parse", "--show-prefix", "HEAD")
+	hash, root := strings.CutPrefix(strings.TrimSuffix(where, "\n"), "\n")
+	if !ok || !root { // or it is a part of something else
+		return ""
+	}
+	changes, ok := git("status", "--porcelain")
+	if !ok {
+		return ""
+	}
+	if changes != "" {
+		return "kvmark-commit=" + hash + "+"
+	}
+	return "kvmark-commit=" + hash + "-"
+}
+
 // recipe is all that a build of the sources depends on.
 type recipe struct {
 	t       *toolchain
@@ -49,6 +77,7 @@ type recipe struct {
 	want    map[string]string // settings that the binary must have; "": that it must not have
 	profile string            // hash of the profile's content; "": none
 	sources string            // hash of the source
+	stamp   string            // names the commit; part of the binary, not of its code
 	layout  uint64
 }
 
@@ -82,8 +111,17 @@ func (b *builder) recipe(ctx context.Context, t *toolchain, w build) (recipe, er
 	if err := r.takeProfile(w); err != nil {
 		return r, err
 	}
+	var link []string
+	if r.stamp = b.stamp(ctx); r.stamp != "" {
+		for _, name := range stamped {
+			link = append(link, "-X", name+"="+r.stamp)
+		}
+	}
 	if w.Layout != 0 {
-		r.args = append(r.args, "-ldflags=-randlayout="+strconv.FormatUint(w.Layout, 10))
+		link = append(link, "-randlayout="+strconv.FormatUint(w.Layout, 10))
+	}
+	if len(link) > 0 {
+		r.args = append(r.args, "-ldflags="+strings.Join(link, " "))
 	}
 	var err error
 	r.sources, err = b.sourceHash(ctx, t, r.env, w.Package)
@@ -128,13 +166,13 @@ func (r recipe) hash(want map[string]string, extra ...string) string {
 }
 
 // key names the binary in the cache, by the settings that it must have.
-func (r recipe) key() string { return r.hash(r.want) }
+func (r recipe) key() string { return r.hash(r.want, r.stamp) }
 
 // code identifies what bin does. A toolchain's version names the experiments that are on against its own choice: to ask for one that
 // it has anyway gives another file with the same code.
 func (r recipe) code(bin program) string {
 	if !r.t.exact {
-		return bin.Hash
+		return bin.Code
 	}
 	want := maps.Clone(r.want)
 	delete(want, "GOEXPERIMENT")

@@ -6,10 +6,13 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"runtime"
 	"slices"
 	"strings"
 	"testing"
+
+	"kvmark/client/result"
 )
 
 // tinyModule is a kvmark module whose kvserver does nothing, which real toolchains build in a moment.
@@ -162,6 +165,107 @@ func TestVariantsOfOneBinaryAreRefused(t *testing.T) {
 	}
 }
 
+// gitModule is a tinyModule under version control whose kvserver keeps and prints its stamp.
+func gitModule(t *testing.T) (dir string, git func(args ...string)) {
+	t.Helper()
+	if _, err := exec.LookPath("git"); err != nil {
+		t.Skip("no git")
+	}
+	dir = tinyModule(t)
+	for name, content := range map[string]string{
+		"kvserver/stats/stamp.go": "package stats\n\nvar stamp string\n\nfunc Stamp() string { return stamp }\n",
+		"cmd/kvserver/main.go":    "package main\n\nimport \"kvmark/kvserver/stats\"\n\nfunc main() { print(stats.Stamp()) }\n",
+	} {
+		path := filepath.Join(dir, filepath.FromSlash(name))
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o777), os.WriteFile(path, []byte(content), 0o666)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	git = func(args ...string) {
+		t.Helper()
+		cmd := exec.Command("git", append([]string{"-c", "user.name=n", "-c", "user.email=n@example.org", "-c", "commit.gpgsign=false"}, args...)...)
+		cmd.Dir = dir
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("git %v: %v: %s", args, err, out)
+		}
+	}
+	git("init", "-q")
+	git("add", ".")
+	git("commit", "-q", "-m", "first")
+	return dir, git
+}
+
+func TestProgramsNameTheirCommitAndAreStillTheSameCode(t *testing.T) {
+	source, git := gitModule(t)
+	says := func(bin program) string {
+		out, err := exec.Command(bin.Path).CombinedOutput()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(out)
+	}
+	first := get(t, newBuilder(source, t.TempDir(), t.Logf), plainBuild())
+	again := get(t, newBuilder(source, t.TempDir(), t.Logf), plainBuild())
+	if said := says(first); !regexp.MustCompile(`^kvmark-commit=[0-9a-f]{40}-$`).MatchString(said) || again.Hash != first.Hash {
+		t.Errorf("%q; built again %.12s, %.12s before", said, again.Hash, first.Hash)
+	}
+	if p, err := result.ReadBinary(first.Path); err != nil || !strings.Contains(p.Words(), "commit "+says(first)[14:26]) {
+		t.Errorf("%v: read as %q", err, p.Words())
+	}
+
+	cache := t.TempDir()
+	inspectAnew := func() program { // as a ready binary
+		bin := get(t, newBuilder(source, cache, t.Logf), plainBuild())
+		seen, err := inspect(bin.Path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return seen
+	}
+	before := inspectAnew()
+	git("commit", "-q", "--allow-empty", "-m", "second")
+	after := inspectAnew()
+	if says(after) == says(before) || after.Hash == before.Hash || runtime.GOOS == "linux" && after.Code != before.Code {
+		t.Errorf("another commit of the same code: %q, hash %.12s, code %.12s; before %q, %.12s, %.12s", says(after), after.Hash, after.Code, says(before), before.Hash, before.Code)
+	}
+	path := filepath.Join(source, "cmd", "kvserver", "main.go")
+	text, err := os.ReadFile(path)
+	if err == nil {
+		err = os.WriteFile(path, []byte(strings.Replace(string(text), "print(", "print(\"changed \", ", 1)), 0o666)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if changed := inspectAnew(); !strings.HasSuffix(says(changed), "+") || changed.Code == after.Code {
+		t.Errorf("changed: %q, code %.12s, %.12s before", says(changed), changed.Code, after.Code)
+	}
+}
+
+func TestTheStampIsThatOfTheSourceOrNone(t *testing.T) {
+	source, git := gitModule(t)
+	stamp := func(dir string) string { return newBuilder(dir, "", t.Logf).stamp(t.Context()) }
+	of := stamp(source)
+	if of == "" {
+		t.Fatal("no stamp in a clone")
+	}
+	beside := filepath.Join(t.TempDir(), "beside")
+	git("worktree", "add", "-q", beside)
+	if got := stamp(beside); got != of {
+		t.Errorf("a work tree beside the clone: %q, the clone %q", got, of)
+	}
+	if got := stamp(filepath.Join(source, "cmd")); got != "" {
+		t.Errorf("a part of another tree: %q", got)
+	}
+	t.Setenv("GIT_CEILING_DIRECTORIES", filepath.Dir(t.TempDir()))
+	if got := stamp(t.TempDir()); got != "" {
+		t.Errorf("no repository: %q", got)
+	}
+	t.Setenv("PATH", t.TempDir())
+	if got := stamp(source); got != "" {
+		t.Errorf("no git: %q", got)
+	}
+}
+
 // The Makefile can not call this package before it is built: it says the same in its own way.
 func TestTheMakefileHasTheRecipeOfAllBuilds(t *testing.T) {
 	makePath, err := exec.LookPath("make")
@@ -179,8 +283,14 @@ func TestTheMakefileHasTheRecipeOfAllBuilds(t *testing.T) {
 	if len(lines) != 2 {
 		t.Fatalf("%d builds in %s", len(lines), out)
 	}
+	stamp := newBuilder(cmd.Dir, "", t.Logf).stamp(t.Context())
 	for _, line := range lines {
-		words := strings.Fields(line)
+		words := strings.Fields(strings.ReplaceAll(line, `"`, " "))
+		for _, name := range stamped {
+			if want := name + "=" + stamp; stamp != "" && !slices.Contains(words, want) {
+				t.Errorf("make does not link with %s: %s", want, line)
+			}
+		}
 		for _, want := range append(append(pinned(), buildArgs()...), "-pgo=off") {
 			if !slices.Contains(words, want) {
 				t.Errorf("make has no %s: %s", want, line)

@@ -1,10 +1,12 @@
 package experiment
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 
 	"kvmark/client/report"
 	"kvmark/client/result"
@@ -71,6 +73,12 @@ func (a *Analysis) Study() *report.Study {
 	s := &report.Study{}
 	for _, part := range a.sections() {
 		s.Sections = append(s.Sections, report.Section{Heading: part.heading, Columns: part.columns, Rows: part.rows, Lines: part.lines})
+	}
+	s.Cheapest = func(mode, op string, config map[string]string) bool {
+		return slices.ContainsFunc(a.GC, func(v GCView) bool {
+			i := slices.IndexFunc(v.Points, func(p GCPoint) bool { return p.Name == v.Cheapest })
+			return i >= 0 && cmp.Or(v.Mode, mode) == mode && v.Op == op && maps.Equal(a.Plan.Variants[v.Points[i].Variant].config(), config)
+		})
 	}
 	for _, v := range a.Plan.Variants {
 		config := v.config()

@@ -11,6 +11,7 @@ import (
 	"github.com/mattn/go-runewidth"
 
 	"kvmark/client/compare"
+	"kvmark/client/report"
 )
 
 // section is a part of the report: a heading, then a table or lines.
@@ -127,7 +128,7 @@ func (a *Analysis) summarySection() section {
 	if a.Interrupted {
 		s.lines = append(s.lines, "INTERRUPTED: what follows is what there is; the same command goes on from here")
 	}
-	rounds := roundsWord(a.Blocks)
+	rounds := report.Plural(a.Blocks, "round")
 	if a.Ended != rounds && a.Ended != "" {
 		rounds += fmt.Sprintf(" (%s)", a.Ended)
 	}
@@ -229,13 +230,6 @@ func (a *Analysis) cellRow(c Summary) []string {
 		median("gc_cycles", "%.0f", 1), median("gc_cpu_share", "%.1f %%", 100), median("gc_assist_share", "%.2f %%", 100),
 		median("gc_pause_p99", "%.0f", 1), median("alloc_objects_per_op", "%.2f", 1), median("sched_latency_p99", "%.0f", 1),
 	}
-}
-
-func roundsWord(n int) string {
-	if n == 1 {
-		return "1 round"
-	}
-	return fmt.Sprintf("%d rounds", n)
 }
 
 func number(v compare.Value, format string, scale float64) string {
@@ -394,10 +388,10 @@ func (a *Analysis) trustSection() section {
 	for _, d := range a.Detectable {
 		words := strings.Trim(d.Mode+"/"+d.Op, "/")
 		if d.Change.OK {
-			s.lines = append(s.lines, fmt.Sprintf("%s: %s with this noise find a change of QPS of %.1f %% four times in five", words, roundsWord(d.Rounds), 100*d.Change.Float))
+			s.lines = append(s.lines, fmt.Sprintf("%s: %s with this noise find a change of QPS of %.1f %% four times in five", words, report.Plural(d.Rounds, "round"), 100*d.Change.Float))
 		} else {
 			s.lines = append(s.lines, fmt.Sprintf("%s: with %s no change of QPS, however large, is proof among %d comparisons: that takes %d",
-				words, roundsWord(d.Rounds), len(a.Comparisons), compare.MinRounds(true, len(a.Comparisons))))
+				words, report.Plural(d.Rounds, "round"), len(a.Comparisons), compare.MinRounds(true, len(a.Comparisons))))
 		}
 	}
 	for _, d := range a.Drifts {

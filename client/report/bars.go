@@ -30,7 +30,7 @@ const (
 // svg draws the bars; nothing without any.
 func (b bars) svg() template.HTML {
 	most := 0.0
-	height := barLabel + 6
+	height := 0
 	for _, g := range b.Groups {
 		for _, v := range g.values {
 			most = max(most, number0(v.value), number0(v.high))
@@ -41,15 +41,14 @@ func (b bars) svg() template.HTML {
 		return ""
 	}
 	var s strings.Builder
-	fmt.Fprintf(&s, `<svg class="bars" width="100%%" height="%d" role="img" aria-label="%s"><text x="0" y="13"><tspan class="title">%s</tspan>`,
-		height, template.HTMLEscapeString(b.alt()), template.HTMLEscapeString(b.Title))
+	fmt.Fprintf(&s, `<p class="head">%s`, template.HTMLEscapeString(b.Title)) // text of the page wraps, that of a picture is cut off
 	for i, name := range b.Series {
 		if name != "" {
-			fmt.Fprintf(&s, `<tspan dx="12" class="c%d">&#9632;</tspan><tspan dx="4">%s</tspan>`, i%colours, template.HTMLEscapeString(name))
+			fmt.Fprintf(&s, ` <span class="key"><span class="k%d">&#9632;</span> %s</span>`, i%colours, template.HTMLEscapeString(name))
 		}
 	}
-	s.WriteString("</text>")
-	y := barLabel + 6
+	fmt.Fprintf(&s, `</p><svg class="bars" width="100%%" height="%d" role="img" aria-label="%s">`, height, template.HTMLEscapeString(b.alt()))
+	y := 0
 	for _, g := range b.Groups {
 		fmt.Fprintf(&s, `<text x="0" y="%d">%s</text>`, y+13, template.HTMLEscapeString(plain(g.name)))
 		y += barLabel
@@ -138,10 +137,10 @@ func (f forest) svg() template.HTML {
 	scale.high = max(scale.high, -scale.low)
 	scale.low = -scale.high
 	percent := func(x float64) float64 { return 3 + 94*scale.at(x) }
-	bottom := 20 + effectHeight*len(f.Effects)
+	bottom := 4 + effectHeight*len(f.Effects)
 	var s strings.Builder
-	fmt.Fprintf(&s, `<svg class="bars" width="100%%" height="%d" role="img" aria-label="%s"><text x="0" y="13" class="title">%s</text>`,
-		bottom+20, template.HTMLEscapeString(f.alt()), template.HTMLEscapeString(f.Title))
+	fmt.Fprintf(&s, `<p class="head">%s</p><svg class="bars" width="100%%" height="%d" role="img" aria-label="%s">`,
+		template.HTMLEscapeString(f.Title), bottom+20, template.HTMLEscapeString(f.alt()))
 	for _, v := range scale.ticks {
 		class := "grid"
 		if math.Abs(v) < 1e-9 {
@@ -154,11 +153,11 @@ func (f forest) svg() template.HTML {
 		case percent(v) > 90:
 			anchor = "end"
 		}
-		fmt.Fprintf(&s, `<line class="%s" x1="%.2f%%" x2="%.2f%%" y1="20" y2="%d"/><text x="%.2f%%" y="%d" text-anchor="%s">%s</text>`,
+		fmt.Fprintf(&s, `<line class="%s" x1="%.2f%%" x2="%.2f%%" y1="4" y2="%d"/><text x="%.2f%%" y="%d" text-anchor="%s">%s</text>`,
 			class, percent(v), percent(v), bottom, percent(v), bottom+14, anchor, strings.Replace(fmt.Sprintf("%+.3g %%", v), "+0 %", "0", 1))
 	}
 	for i, e := range f.Effects {
-		y := 20 + effectHeight*i
+		y := 4 + effectHeight*i
 		class := "unproven"
 		if e.proven {
 			class = map[bool]string{true: "better", false: "worse"}[e.better]

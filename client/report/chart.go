@@ -28,12 +28,14 @@ type curve struct {
 	name   string
 	points []spot
 	loose  bool // points that no line joins
+	ring   bool // around points that other curves have too
 }
 
-// spot is a point, with a name beside it where it has one.
+// spot is a point, with a name beside it where it has one, and the interval of y where that is known.
 type spot struct {
-	x, y float64
-	name string
+	x, y      float64
+	name      string
+	low, high *float64
 }
 
 type tick struct {
@@ -123,6 +125,9 @@ func (c chart) axes() (x, y axis, points int, ok bool) {
 		for _, p := range l.points {
 			left, right = min(left, p.x), max(right, p.x)
 			low, high = min(low, p.y), max(high, p.y)
+			if p.low != nil && p.high != nil {
+				low, high = min(low, *p.low), max(high, *p.high)
+			}
 			points++
 		}
 	}
@@ -195,22 +200,79 @@ func (c chart) svg() template.HTML {
 			s.WriteString(`"/>`)
 		}
 		for _, p := range l.points {
-			if p.name != "" {
-				anchor, dx := "start", 6.0
-				if x(p.x) > chartWidth*2/3 {
-					anchor, dx = "end", -6
-				}
-				fmt.Fprintf(&s, `<text x="%.1f" y="%.1f" text-anchor="%s">%s</text>`, x(p.x)+dx, y(p.y)-5, anchor, template.HTMLEscapeString(plain(p.name)))
+			if p.low != nil && p.high != nil {
+				fmt.Fprintf(&s, `<path class="whisker" d="M%.1f %.1fV%.1f"/>`, x(p.x), y(*p.low), y(*p.high))
 			}
-			if n++; c.Dots {
+			if n++; l.ring {
+				fmt.Fprintf(&s, `<circle class="l%d ring" cx="%.1f" cy="%.1f" r="7"/>`, colour, x(p.x), y(p.y))
+			} else if c.Dots {
 				fmt.Fprintf(&s, `<circle class="c%d" cx="%.1f" cy="%.1f" r="3">%s</circle>`, colour, x(p.x), y(p.y), c.hover(l, p))
 			} else if n%every == 0 {
 				fmt.Fprintf(&s, `<circle class="hover" cx="%.1f" cy="%.1f" r="6">%s</circle>`, x(p.x), y(p.y), c.hover(l, p))
 			}
 		}
 	}
+	c.writeNames(&s, x, y)
 	s.WriteString(c.legend(names))
 	return template.HTML(s.String() + "</svg>")
+}
+
+// box is a part of the chart that something covers.
+type box struct{ left, top, right, bottom float64 }
+
+func (b box) hits(o box) bool {
+	return b.left < o.right && o.left < b.right && b.top < o.bottom && o.top < b.bottom
+}
+
+// writeNames puts names beside their points, each on the side where it hides least: neither a point, nor another name, nor the edge.
+func (c chart) writeNames(s *strings.Builder, x, y func(float64) float64) {
+	const letter, height, gap = 6.6, 13, 6 // of the page's font, rather too large
+	var taken []box
+	for _, l := range c.Lines {
+		for _, p := range l.points {
+			taken = append(taken, box{x(p.x) - 4, y(p.y) - 4, x(p.x) + 4, y(p.y) + 4})
+		}
+	}
+	inside := box{marginLeft, marginTop, chartWidth, marginTop + plotHeight}
+	for _, l := range c.Lines {
+		for _, p := range l.points {
+			if p.name == "" || l.ring {
+				continue
+			}
+			px, py, width := x(p.x), y(p.y), letter*float64(len([]rune(p.name)))
+			var best box
+			anchor, least := "", math.MaxInt
+			for _, dy := range []float64{-4, gap + 8, 4, -4 - height, gap + 8 + height} { // of the base line
+				for _, side := range []string{"start", "end"} {
+					at := box{px + gap, py + dy - height + 3, px + gap + width, py + dy + 3}
+					if side == "end" {
+						at.left, at.right = px-gap-width, px-gap
+					}
+					hits := 0
+					for _, other := range taken {
+						if at.hits(other) {
+							hits += 2
+						}
+					}
+					if at.left < inside.left || at.right > inside.right || at.top < inside.top || at.bottom > inside.bottom {
+						hits += 3
+					}
+					if side == "end" {
+						hits++ // the right side, if both will do
+					}
+					if hits < least {
+						best, anchor, least = at, side, hits
+					}
+				}
+			}
+			taken = append(taken, best)
+			at := best.left
+			if anchor == "end" {
+				at = best.right
+			}
+			fmt.Fprintf(s, `<text class="over" x="%.1f" y="%.1f" text-anchor="%s">%s</text>`, at, best.bottom-3, anchor, template.HTMLEscapeString(plain(p.name)))
+		}
+	}
 }
 
 // alt tells in words what the chart shows, for those who do not see it.

@@ -215,7 +215,7 @@ func highest(cells []result.Cell) string {
 			break
 		}
 		chat := chatOf(c)
-		best = fmt.Sprintf("%d rooms, %d connections, %s messages per second", chat.Rooms, chat.Rooms*chat.Users, count(c.QPS))
+		best = fmt.Sprintf("%s, %s, %s messages per second", Plural(chat.Rooms, "room"), Plural(chat.Rooms*chat.Users, "connection"), count(c.QPS))
 	}
 	return best
 }

@@ -56,7 +56,7 @@ func writeConns(out io.Writer, f *result.File) error {
 func connsIntro(f *result.File) []string {
 	s, h, p := f.Env.Server, f.Env.Host, f.Plan.Extra
 	lines := []string{
-		fmt.Sprintf("%s, %s %s, %d cores; %s; %s", plain(cmp.Or(f.Plan.Target, "kvserver")), plain(cmp.Or(s.Version, "version unknown")), plain(s.Go), h.CPUs, h.CPU, moved(f)),
+		fmt.Sprintf("%s, %s %s, %s; %s; %s", plain(cmp.Or(f.Plan.Target, "kvserver")), plain(cmp.Or(s.Version, "version unknown")), plain(s.Go), Plural(h.CPUs, "core"), h.CPU, moved(f)),
 		fmt.Sprintf("messages of %s bytes on each connection in turn, no replies; %s s after %s s of warm-up; %s; at most %s connections a second",
 			p["message_size"], trim(f.Plan.DurationSeconds), trim(f.Plan.WarmupSeconds), clientsWord(p["clients"]), p["connect_rate"]),
 	}
@@ -83,9 +83,9 @@ func connsVerdict(f *result.File) string {
 		}
 	}
 	if valid == len(f.Cells) {
-		return fmt.Sprintf("VALID (%s)", plural(valid, "point"))
+		return fmt.Sprintf("VALID (%s)", Plural(valid, "point"))
 	}
-	return fmt.Sprintf("INVALID (%d of %s)", len(f.Cells)-valid, plural(len(f.Cells), "point"))
+	return fmt.Sprintf("INVALID (%d of %s)", len(f.Cells)-valid, Plural(len(f.Cells), "point"))
 }
 
 func connsColumns() []string {
@@ -288,5 +288,5 @@ func (s sweep) finding() string {
 }
 
 func point(g group) string {
-	return fmt.Sprintf("%d connections at %s", connsOf(g.cells[0]).Connections, g.cells[0].Config["rate"])
+	return Plural(connsOf(g.cells[0]).Connections, "connection") + " at " + g.cells[0].Config["rate"]
 }

@@ -144,9 +144,9 @@ func startPage(f *result.File) page {
 	switch {
 	case len(f.Cells) == 0:
 	case p.Valid:
-		p.Verdict = fmt.Sprintf("VALID: every check of %s passed", plural(len(f.Cells), "measurement"))
+		p.Verdict = fmt.Sprintf("VALID: every check of %s passed", Plural(len(f.Cells), "measurement"))
 	default:
-		p.Verdict = fmt.Sprintf("INVALID: in %d of %s a check failed", len(f.Cells)-valid, plural(len(f.Cells), "measurement"))
+		p.Verdict = fmt.Sprintf("INVALID: in %d of %s a check failed", len(f.Cells)-valid, Plural(len(f.Cells), "measurement"))
 	}
 	return p
 }
@@ -159,8 +159,8 @@ func origin(f *result.File) (facts [][2]string) {
 		}
 	}
 	add("Machine", machine(f.Env.Host))
-	add("Server", strings.TrimSpace(cmp.Or(f.Plan.Target, "kvserver")+" "+build(f.Env.Server)))
-	add("Client", "kvmark "+build(f.Env.Client))
+	add("Server", strings.TrimSpace(cmp.Or(f.Plan.Target, "kvserver")+" "+f.Env.Server.Words()))
+	add("Client", "kvmark "+f.Env.Client.Words())
 	if !f.Started.IsZero() {
 		when := f.Started.UTC().Format("2006-01-02 15:04:05")
 		if !f.Finished.IsZero() {

@@ -1,6 +1,7 @@
 package report
 
 import (
+	"cmp"
 	"fmt"
 	"html/template"
 	"slices"
@@ -37,7 +38,7 @@ func comparePage(f *result.File, study *Study) page {
 	p.Findings = findingWords(f.Comparisons)
 	all := slices.DeleteFunc(groups(f), func(g group) bool { return g.cells[0].Config["control"] != "" })
 	study.inOrder(all)
-	p.LeadCharts = frontiers(all)
+	p.LeadCharts = frontiers(all, study)
 	p.Bars = throughput(all)
 	if study != nil {
 		p.Ran, p.Sections = nil, study.sections()
@@ -102,7 +103,7 @@ func findingWords(all []result.Comparison) (lines []string) {
 	}
 	if len(all) > 0 {
 		lines = append(lines, fmt.Sprintf("Of %s %d proved a difference, %d that there is none that matters, %d are inconclusive.",
-			plural(len(all), "question"), len(all)-same-open, same, open))
+			Plural(len(all), "question"), len(all)-same-open, same, open))
 	}
 	return lines
 }
@@ -111,7 +112,12 @@ func findingWords(all []result.Comparison) (lines []string) {
 const leastForFrontier = 3
 
 // frontiers draw QPS over memory and over p99 for each mode and operation with several settings.
-func frontiers(all []group) (charts []template.HTML) {
+func frontiers(all []group, study *Study) (charts []template.HTML) {
+	type setting struct {
+		compare.Point
+		low, high *float64
+		cheapest  bool
+	}
 	type cost struct {
 		words string
 		of    func(compare.Point) float64
@@ -120,11 +126,15 @@ func frontiers(all []group) (charts []template.HTML) {
 		mode, op := all[0].mode, all[0].op
 		ours := func(g group) bool { return g.mode == mode && g.op == op }
 		var points []compare.Point
+		var settings []setting
 		for _, g := range all {
 			rate, rss, p99 := g.median(qps), g.median(func(c result.Cell) *float64 { return c.Server.RSSPeakBytes }),
 				g.median(func(c result.Cell) *float64 { return c.LatencyUS.P99 })
 			if ours(g) && rate != nil && rss != nil && p99 != nil {
-				points = append(points, compare.Point{Name: g.config, QPS: *rate, RSS: *rss, P99: *p99})
+				s := setting{Point: compare.Point{Name: g.config, QPS: *rate, RSS: *rss, P99: *p99}}
+				s.low, s.high = g.intervalEnds()
+				s.cheapest = study != nil && study.Cheapest != nil && study.Cheapest(g.mode, g.op, g.cells[0].Config)
+				points, settings = append(points, s.Point), append(settings, s)
 			}
 		}
 		all = slices.DeleteFunc(slices.Clone(all), ours)
@@ -132,20 +142,26 @@ func frontiers(all []group) (charts []template.HTML) {
 			continue
 		}
 		front := compare.Frontier(points)
-		for _, x := range []cost{
+		for i, x := range []cost{
 			{"peak RSS, MB", func(p compare.Point) float64 { return p.RSS / 1e6 }},
 			{"p99, us", func(p compare.Point) float64 { return p.P99 }},
 		} {
-			best, rest := curve{name: "beaten by no other", loose: true}, curve{name: "beaten", loose: true}
-			for _, p := range points {
-				s := spot{x: x.of(p), y: p.QPS, name: p.Name}
-				if slices.Contains(front, p) {
+			best, rest := curve{name: "beaten by no other", loose: i > 0}, curve{name: "beaten", loose: true}
+			cheapest := curve{name: "cheapest", loose: true, ring: true}
+			for _, p := range settings {
+				s := spot{x: x.of(p.Point), y: p.QPS, name: p.Name, low: p.low, high: p.high}
+				if p.cheapest {
+					cheapest.points = append(cheapest.points, s)
+				}
+				if slices.Contains(front, p.Point) {
 					best.points = append(best.points, s)
 				} else {
 					rest.points = append(rest.points, s)
 				}
 			}
-			c := chart{Title: fmt.Sprintf("%s/%s: QPS over %s", mode, op, x.words), X: x.words, Dots: true, Free: true, Lines: []curve{best, rest}}
+			slices.SortFunc(best.points, func(a, b spot) int { return cmp.Compare(a.x, b.x) })
+			c := chart{Title: fmt.Sprintf("%s/%s: QPS over %s", mode, op, x.words), X: x.words, Dots: true, Free: true}
+			c.Lines = slices.DeleteFunc([]curve{best, rest, cheapest}, func(l curve) bool { return len(l.points) == 0 })
 			charts = append(charts, c.svg())
 		}
 	}

@@ -2,6 +2,7 @@ package report
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 
 	"kvmark/client/result"
@@ -12,7 +13,7 @@ func machine(h result.Host) string {
 	var words []string
 	add := func(format string, args ...any) { words = append(words, fmt.Sprintf(format, args...)) }
 	if h.CPUs > 0 || h.CPU != "" {
-		add("%s of %s", plural(h.CPUs, "CPU"), known(h.CPU))
+		add("%s of %s", Plural(h.CPUs, "CPU"), known(h.CPU))
 	}
 	if h.MemoryBytes > 0 {
 		add("%.1f GiB", float64(h.MemoryBytes)/(1<<30))
@@ -26,38 +27,13 @@ func machine(h result.Host) string {
 	return strings.Join(words, ", ")
 }
 
-// build names a program: its version, the commit that it was built from, and the toolchain.
-func build(p result.Process) string {
-	words := []string{}
-	if p.Version != "" {
-		words = append(words, p.Version)
-	}
-	settings := map[string]string{}
-	for s := range strings.SplitSeq(p.BuildSettings, ";") {
-		if name, value, ok := strings.Cut(s, "="); ok {
-			settings[name] = value
-		}
-	}
-	if commit := settings["vcs.revision"]; commit != "" {
-		commit = "commit " + commit[:min(12, len(commit))]
-		if settings["vcs.modified"] == "true" {
-			commit += " with changes"
-		}
-		words = append(words, commit)
-	}
-	if p.Go != "" {
-		words = append(words, p.Go)
-	}
-	return strings.Join(words, ", ")
-}
-
 // introduction is what text begins with: where, with what and when, in one line, then what ran.
 func introduction(f *result.File, ran []string) []string {
 	var words []string
 	if m := machine(f.Env.Host); m != "" {
 		words = append(words, m)
 	}
-	if b := build(f.Env.Client); b != "" {
+	if b := f.Env.Client.Words(); b != "" {
 		words = append(words, "kvmark "+b)
 	}
 	if !f.Started.IsZero() {
@@ -69,10 +45,13 @@ func introduction(f *result.File, ran []string) []string {
 	return append([]string{plain(strings.Join(words, "; "))}, ran...)
 }
 
-// plural is a number with its noun.
-func plural(n int, noun string) string {
-	if n != 1 {
+// Plural is a number with its noun.
+func Plural(n int, noun string) string { return plural(strconv.Itoa(n), noun) }
+
+// plural is [Plural] of a number that may be varied.
+func plural(n, noun string) string {
+	if n != "1" {
 		noun += "s"
 	}
-	return fmt.Sprintf("%d %s", n, noun)
+	return n + " " + noun
 }

@@ -104,7 +104,7 @@ func ran(f *result.File) []string {
 		}
 		return known(first)
 	}
-	data := fmt.Sprintf("%s keys each, %s, values of %s", orVaried(p.Keys), p.Distribution, valueWords(p))
+	data := fmt.Sprintf("%s each, %s, values of %s", plural(orVaried(p.Keys), "key"), p.Distribution, valueWords(p))
 	if p.Mix != "" {
 		data += ", Set:Get " + p.Mix
 	}
@@ -112,22 +112,26 @@ func ran(f *result.File) []string {
 	if p.Pipeline != 1 {
 		flight = orVaried(p.Pipeline) + " in flight each"
 	}
-	workers := orVaried(p.Workers)
-	load := fmt.Sprintf("closed loop, %s workers with %s", workers, flight)
+	workers := plural(orVaried(p.Workers), "worker")
+	load := fmt.Sprintf("closed loop, %s with %s", workers, flight)
 	switch {
 	case p.SLO != "":
-		load = fmt.Sprintf("search for the highest rate that keeps %s, %s arrivals, %s workers with up to %s", p.SLO, p.Arrivals, workers, flight)
+		load = fmt.Sprintf("search for the highest rate that keeps %s, %s arrivals, %s with up to %s", p.SLO, p.Arrivals, workers, flight)
 	case p.Rate != "":
-		load = fmt.Sprintf("open loop at %s requests a second, %s arrivals, %s workers with up to %s", p.Rate, p.Arrivals, workers, flight)
+		load = fmt.Sprintf("open loop at %s requests a second, %s arrivals, %s with up to %s", p.Rate, p.Arrivals, workers, flight)
 	}
 	if p.Cold {
 		data += ", system's cache of value files dropped"
 	}
-	server := fmt.Sprintf("kvserver built with %s, %d cores, GOMAXPROCS %s, GOGC %s, GOMEMLIMIT %s; WAL %s, I/O %s; %s",
-		setting("go", s.Go), f.Env.Host.CPUs, setting("GOMAXPROCS", s.GOMAXPROCS), setting("GOGC", s.GOGC), setting("GOMEMLIMIT", s.GOMEMLIMIT),
+	commit := ""
+	if c := s.Commit(); c != f.Env.Client.Commit() { // else the line above has it
+		commit = " from commit " + setting("server", c)
+	}
+	server := fmt.Sprintf("kvserver built%s with %s, %s, GOMAXPROCS %s, GOGC %s, GOMEMLIMIT %s; WAL %s, I/O %s; %s",
+		commit, setting("go", s.Go), Plural(f.Env.Host.CPUs, "core"), setting("GOMAXPROCS", s.GOMAXPROCS), setting("GOGC", s.GOGC), setting("GOMEMLIMIT", s.GOMEMLIMIT),
 		p.WALSync, setting("io", s.IO), division(f))
 	if p.Target != "" {
-		server = fmt.Sprintf("%s (%s), not started by kvmark; %s of %d cores", p.Target, known(plain(s.Version)), division(f), f.Env.Host.CPUs)
+		server = fmt.Sprintf("%s (%s), not started by kvmark; %s of %s", p.Target, known(plain(s.Version)), division(f), Plural(f.Env.Host.CPUs, "core"))
 	}
 	lines := []string{
 		server,

@@ -11,7 +11,8 @@ import (
 // Study is what a comparison says of itself, in its own words and the order of its plan. Package experiment makes it.
 type Study struct {
 	Sections []Section
-	Variants []func(config map[string]string) bool // tell the cells of each variant, in the order of the plan
+	Variants []func(config map[string]string) bool                // tell the cells of each variant, in the order of the plan
+	Cheapest func(mode, op string, config map[string]string) bool // tells the setting that needs least memory and is fast enough
 }
 
 // Section is a part of a study: a heading, then a table, lines, or both.

@@ -118,7 +118,7 @@ func CaptureProcess() Process {
 	metrics.Read(samples)
 	p.GOGC, p.GOMEMLIMIT = limit(samples[0], 1<<31), limit(samples[1], 1<<62)
 	if info, ok := debug.ReadBuildInfo(); ok {
-		p.built(info)
+		p.built(info, []byte(stamp))
 	}
 	return p
 }
@@ -134,13 +134,17 @@ func ReadBinary(path string) (Process, error) {
 		return Process{}, fmt.Errorf("result: %w", err)
 	}
 	p := Process{Go: info.GoVersion, SHA256: fmt.Sprintf("%x", sha256.Sum256(content))}
-	p.built(info)
+	p.built(info, content)
 	return p, nil
 }
 
-func (p *Process) built(info *debug.BuildInfo) {
+// built enters what the build left in the program; of program only the stamp counts, for builds that the go command gave none.
+func (p *Process) built(info *debug.BuildInfo, program []byte) {
 	p.Version = info.Main.Version
 	var settings []string
+	if !slices.ContainsFunc(info.Settings, func(s debug.BuildSetting) bool { return s.Key == "vcs.revision" }) {
+		settings = commit(program)
+	}
 	for _, s := range info.Settings {
 		settings = append(settings, s.Key+"="+s.Value)
 		switch s.Key {
@@ -184,6 +188,32 @@ func MeasureFsync(dir string, n int) (Fsync, error) {
 	}
 	slices.Sort(took)
 	return Fsync{Number(took[n/2]), Number(took[n-1])}, nil
+}
+
+// Words name the program: its version, the commit that it was built from, and the toolchain.
+func (p Process) Words() string {
+	words := []string{}
+	if p.Version != "" {
+		words = append(words, p.Version)
+	}
+	if c := p.Commit(); c != "" {
+		words = append(words, "commit "+c)
+	}
+	if p.Go != "" {
+		words = append(words, p.Go)
+	}
+	return strings.Join(words, ", ")
+}
+
+// Commit is the one that the program was built from, shortened, and whether files differed from it; "": not known.
+func (p Process) Commit() string {
+	set := p.settings()
+	hash := set["vcs.revision"]
+	hash = hash[:min(12, len(hash))]
+	if hash != "" && set["vcs.modified"] == "true" {
+		hash += " with changes"
+	}
+	return hash
 }
 
 // limit is the sample's value, or off where it is so large that it limits nothing.

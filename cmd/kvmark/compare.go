@@ -79,7 +79,7 @@ func compareCommand() *cli.Command {
 			&cli.StringFlag{Name: "codec", Value: d.Load.Codec, Usage: "of mode serialize: deflate, zlib, zip, zstd, s2, shared, none"},
 			&cli.IntFlag{Name: "level", Usage: "of the codec", DefaultText: "its own"},
 			&cli.IntFlag{Name: "bucket-entries", Value: d.Load.BucketEntries, Usage: "of mode serialize: entries compressed together"},
-			&cli.StringFlag{Name: "out", Usage: "`DIR` for the journal, result.json, bench.txt and pictures (default: results/ and the time)"},
+			&cli.StringFlag{Name: "out", Usage: "`DIR` for the journal, result.json, bench.txt and report.html (default: results/ and the time)"},
 			&cli.StringFlag{Name: "format", Value: string(report.Table), Usage: "table, json, csv, markdown or bench"},
 			&cli.StringFlag{Name: "dir", Usage: "`DIR` in which servers get their data directories (default: the system's for temporary files)"},
 		}, append(driveFlags(), driverFlags()...)...),
@@ -160,12 +160,12 @@ func compareAction(c *cli.Context) error {
 // planWords says what is about to happen and how long it takes.
 func planWords(c experiment.Config) string {
 	samples, round := c.Round()
-	words := fmt.Sprintf("a round is %d samples, at least %v", samples, round.Round(time.Second))
+	words := fmt.Sprintf("a round is %s, at least %v", report.Plural(samples, "sample"), round.Round(time.Second))
 	switch {
 	case c.Rounds > 0:
-		words += fmt.Sprintf("; %d rounds, at least %v in all", c.Rounds, (time.Duration(c.Rounds) * round).Round(time.Second))
+		words += fmt.Sprintf("; %s, at least %v in all", report.Plural(c.Rounds, "round"), (time.Duration(c.Rounds) * round).Round(time.Second))
 	case c.Budget > 0:
-		words += fmt.Sprintf("; at most %d rounds in %v", int(c.Budget/round), c.Budget)
+		words += fmt.Sprintf("; at most %s in %v", report.Plural(int(c.Budget/round), "round"), c.Budget)
 	default:
 		words += "; as many rounds as it takes"
 	}
@@ -219,9 +219,12 @@ func save(a *experiment.Analysis, f *result.File, dir string, show *display) err
 	if createErr == nil {
 		createErr = errors.Join(a.WriteBench(bench), bench.Close())
 	}
-	pictures, pictureErr := a.WritePictures(dir)
-	if err = errors.Join(err, createErr, pictureErr); err == nil {
-		show.note("result in %s", strings.Join(append([]string{filepath.Join(dir, "result.json"), filepath.Join(dir, "bench.txt")}, pictures...), ", "))
+	page, pageErr := os.Create(filepath.Join(dir, "report.html"))
+	if pageErr == nil {
+		pageErr = errors.Join(report.WritePage(page, report.Entry{File: f, Study: a.Study()}), page.Close())
+	}
+	if err = errors.Join(err, createErr, pageErr); err == nil {
+		show.note("result in %s, bench.txt and report.html beside it", filepath.Join(dir, "result.json"))
 	}
 	return err
 }
@@ -376,8 +379,8 @@ func compareOptions(c *cli.Context) (o compareFlags, err error) {
 		return o, err
 	}
 	if samples, round := o.Round(); o.Budget > 0 && o.Budget < round {
-		return o, fmt.Errorf("budget %v: one round takes at least %v (%d samples, each with its windows and warm-ups): give more, or use a shorter --duration, or fewer modes or values",
-			o.Budget, round.Round(time.Second), samples)
+		return o, fmt.Errorf("budget %v: one round takes at least %v (%s, each with its windows and warm-ups): give more, or use a shorter --duration, or fewer modes or values",
+			o.Budget, round.Round(time.Second), report.Plural(samples, "sample"))
 	}
 	return o, nil
 }

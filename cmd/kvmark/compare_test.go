@@ -99,7 +99,7 @@ func TestCompareSavesAndPrintsWhatItFound(t *testing.T) {
 	if err != nil || f.Command != "compare" || len(f.Cells) != 2*3*2 || len(f.Comparisons) != 4 || f.Interrupted {
 		t.Errorf("%v, %d cells, %+v", err, len(f.Cells), f.Comparisons)
 	}
-	for _, name := range []string{"bench.txt", "frontier-memory-set.svg", "frontier-memory-get.svg", "journal.jsonl"} {
+	for _, name := range []string{"bench.txt", "report.html", "journal.jsonl"} {
 		if info, err := os.Stat(filepath.Join(out, name)); err != nil || info.Size() == 0 {
 			t.Errorf("%s: %v", name, err)
 		}

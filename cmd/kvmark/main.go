@@ -9,7 +9,6 @@ import (
 	"io"
 	"os"
 	"runtime/debug"
-	"strings"
 
 	"github.com/urfave/cli/v2"
 
@@ -50,7 +49,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		Metadata:        map[string]any{commandLineKey: commandLine(args)},
 		Name:            "kvmark",
 		Usage:           "measure a key-value server: operations a second in each storage mode",
-		Version:         version(),
+		Version:         result.CaptureProcess().Words(),
 		Writer:          out,
 		ErrWriter:       stderr,
 		HideHelpCommand: true,
@@ -104,17 +103,6 @@ func (o *output) Write(b []byte) (int, error) {
 		o.err = fmt.Errorf("standard output: %w", err)
 	}
 	return n, err
-}
-
-// version is kvmark's own, with the commit and the toolchain that it was built with.
-func version() string {
-	p := result.CaptureProcess()
-	for s := range strings.SplitSeq(p.BuildSettings, ";") {
-		if commit, ok := strings.CutPrefix(s, "vcs.revision="); ok {
-			return p.Version + " " + commit + " " + p.Go
-		}
-	}
-	return p.Version + " " + p.Go
 }
 
 // helpFirst makes `kvmark help COMMAND`, as people type it, into `kvmark COMMAND --help`.

@@ -144,11 +144,7 @@ func estimate(cfg load.Config) string {
 	if cfg.SLO.Set() {
 		about = "up to"
 	}
-	noun := "measurements"
-	if measurements == 1 {
-		noun = "measurement"
-	}
-	words := fmt.Sprintf("%d %s of %v, %s %v in all", measurements, noun, cfg.Duration, about, total.Round(time.Second))
+	words := fmt.Sprintf("%s of %v, %s %v in all", report.Plural(measurements, "measurement"), cfg.Duration, about, total.Round(time.Second))
 	if cfg.SLO.Set() {
 		words = about + " " + words
 	}
@@ -156,7 +152,7 @@ func estimate(cfg load.Config) string {
 		words += ", plus starting servers"
 	}
 	if fills := cfg.Fills(); fills > 0 {
-		words += fmt.Sprintf(", plus filling up to %d keys", cfg.Workload.Workers*cfg.Workload.Keys)
+		words += ", plus filling up to " + report.Plural(cfg.Workload.Workers*cfg.Workload.Keys, "key")
 		if fills > 1 {
 			words += fmt.Sprintf(" %d times", fills)
 		}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"kvmark/client/load"
+	"kvmark/client/report"
 	"kvmark/client/result"
 )
 
@@ -11,7 +12,7 @@ import (
 // or a full disk, is no measurement. It counts but what cannot be avoided, so that what passes may still be too much.
 func checkSize(cfg load.Config, room result.Room) error {
 	keys := float64(cfg.Workload.Workers) * float64(cfg.Workload.Keys)
-	data := fmt.Sprintf("%.0f keys (%d workers x %d keys) with values of %.0f bytes", keys, cfg.Workload.Workers, cfg.Workload.Keys, cfg.Workload.MeanValueBytes())
+	data := fmt.Sprintf("%.0f keys (%s x %s) with values of %.0f bytes", keys, report.Plural(cfg.Workload.Workers, "worker"), report.Plural(cfg.Workload.Keys, "key"), cfg.Workload.MeanValueBytes())
 	const do = "use fewer --keys, smaller values, or --workers"
 	own := keys / 8 // a bit for each key that was written
 	modes := cfg.Modes

@@ -18,6 +18,8 @@ import (
 	"strings"
 
 	"github.com/urfave/cli/v2"
+
+	"kvmark/kvserver/stats"
 )
 
 // Exit codes; check has its own.
@@ -50,7 +52,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		Name:            "kvserver",
 		Usage:           "a key-value server with a write-ahead log, made to be measured",
 		UsageText:       "kvserver [serve] --mode memory|map|serialize|file|lsm --dir DIR [options]\nkvserver check DIR\nkvserver repair [--mode MODE] DIR\nkvserver dump DIR",
-		Version:         version(),
+		Version:         stats.ReadBuild().Words(),
 		HideHelpCommand: true,
 		Writer:          out,
 		ErrWriter:       stderr,

@@ -157,7 +157,7 @@ func TestHelpAndVersion(t *testing.T) {
 			t.Errorf("%s --help does not tell of exit codes: exit %d, %q", command, code, out)
 		}
 	}
-	if code, out, _ := invoke(t, "--version"); code != 0 || !strings.HasPrefix(out, "kvserver version ") {
+	if code, out, _ := invoke(t, "--version"); code != 0 || !strings.HasPrefix(out, "kvserver version ") || !strings.Contains(out, runtime.Version()) {
 		t.Errorf("--version: exit %d, %q", code, out)
 	}
 }

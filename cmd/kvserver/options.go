@@ -12,6 +12,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"kvmark/kvserver"
+	"kvmark/kvserver/stats"
 	"kvmark/storage"
 	"kvmark/storage/serialize"
 	"kvmark/storage/serialize/codec"
@@ -80,7 +81,7 @@ func options(c *cli.Context) (kvserver.Options, error) {
 		MaxKey: int(maxKey), MaxValue: int(size(c, "max-value")), MaxArgs: c.Int("max-args"),
 		MaxReply: int(size(c, "max-reply")), MaxBuffered: size(c, "max-buffered"), MaxMailbox: int(size(c, "max-mailbox")),
 		IdleTimeout: c.Duration("idle-timeout"), WriteTimeout: c.Duration("write-timeout"),
-		Version: version(),
+		Version: stats.ReadBuild().Version,
 	}, nil
 }
 

@@ -7,8 +7,6 @@ import (
 	"strings"
 
 	"github.com/urfave/cli/v2"
-
-	"kvmark/kvserver/stats"
 )
 
 // byteSize is the value of a flag in bytes: a number, with KiB, MiB, GiB or TiB behind it if need be.
@@ -58,13 +56,3 @@ type unit struct {
 }
 
 var units = []unit{{"TiB", 1 << 40}, {"GiB", 1 << 30}, {"MiB", 1 << 20}, {"KiB", 1 << 10}}
-
-// version returns the version that the go command gave the program, with the commit if it is known.
-func version() string {
-	b := stats.ReadBuild()
-	v := b.Version
-	if b.Revision != "" {
-		v += " " + b.Revision
-	}
-	return v
-}

@@ -3,8 +3,10 @@ package stats
 import (
 	"os"
 	"path/filepath"
+	"regexp"
 	"runtime"
 	"runtime/debug"
+	"strconv"
 	"strings"
 )
 
@@ -30,7 +32,7 @@ func ReadBuild() Build {
 	b.Version = info.Main.Version
 	var all []string
 	dirty := false
-	for _, s := range info.Settings {
+	for _, s := range append(commit(stamp), info.Settings...) { // the go command's own comes later, and counts
 		all = append(all, s.Key+"="+strings.ReplaceAll(s.Value, ";", ","))
 		switch s.Key {
 		case "GOAMD64":
@@ -52,6 +54,34 @@ func ReadBuild() Build {
 	}
 	b.Settings = strings.Join(all, ";")
 	return b
+}
+
+// stamp is set by the linker (-X kvmark/kvserver/stats.stamp=...) where kvmark's recipe builds the program, which leaves out the
+// go command's own note of the commit: kvmark-commit=<hash><+ if files differ from that commit, else ->.
+var stamp string
+
+var stampForm = regexp.MustCompile(`^kvmark-commit=([0-9a-f]{40,64})([+-])$`)
+
+// commit is what a stamp says, as settings of the go command; nil: nothing.
+func commit(stamp string) []debug.BuildSetting {
+	m := stampForm.FindStringSubmatch(stamp)
+	if m == nil {
+		return nil
+	}
+	return []debug.BuildSetting{{Key: "vcs.revision", Value: m[1]}, {Key: "vcs.modified", Value: strconv.FormatBool(m[2] == "+")}}
+}
+
+// Words name the program: its version, the commit that it was built from, and the toolchain.
+func (b Build) Words() string {
+	words := []string{b.Version}
+	if hash, dirty := strings.CutSuffix(b.Revision, "+dirty"); hash != "" {
+		commit := "commit " + hash[:min(12, len(hash))]
+		if dirty {
+			commit += " with changes"
+		}
+		words = append(words, commit)
+	}
+	return strings.Join(append(words, b.GoVersion), ", ")
 }
 
 // appendGo writes what a comparison of toolchains and settings has to know about this process.

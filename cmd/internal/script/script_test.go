@@ -37,7 +37,9 @@ func run(m *testing.M) int {
 	defer os.RemoveAll(dir)
 	bin = dir
 	for _, program := range []string{"kvserver", "kvmark"} {
-		build := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-pgo=off", "-o", filepath.Join(dir, program), "./cmd/"+program)
+		const stamp = "kvmark-commit=0123456789abcdef0123456789abcdef01234567+"
+		link := "-ldflags=-X kvmark/client/result.stamp=" + stamp + " -X kvmark/kvserver/stats.stamp=" + stamp
+		build := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-pgo=off", link, "-o", filepath.Join(dir, program), "./cmd/"+program)
 		build.Dir = root
 		build.Env = append(os.Environ(), "CGO_ENABLED=0")
 		if out, err := build.CombinedOutput(); err != nil {
