@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"os/exec"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -114,6 +115,79 @@ func (c *speaker) tryCursor(n uint64) {
 	r, _, err := p.Next([]byte(reply))
 	if err != nil || len(r.Elems) != 2 || len(r.Elems[1].Elems) > scanMost+scanMost/2 {
 		c.t.Errorf("SCAN %d: %.200q (%d bytes), %v", n, reply, len(reply), err)
+	}
+}
+
+// What SCAN takes depends on what there is, not on the COUNT that is asked for.
+func TestSCANOfFewKeysIsCheapWhateverCOUNTSays(t *testing.T) {
+	for _, mode := range storage.Modes() {
+		t.Run(string(mode), func(t *testing.T) {
+			c := speak(t, open(t, Options{Mode: mode}))
+			c.send([]byte("MSET a v b v c v\r\n"))
+			scan := []byte("SCAN 0 COUNT 99999999999\r\n")
+			if next, keys := c.scan("0", " COUNT 99999999999"); next != "0" || len(keys) != 3 {
+				t.Errorf("cursor %s, keys %v", next, keys)
+			}
+			const calls, most = 10, 1 << 20
+			var before, after runtime.MemStats
+			runtime.ReadMemStats(&before)
+			for range calls {
+				c.send(scan)
+			}
+			runtime.ReadMemStats(&after)
+			if n := (after.TotalAlloc - before.TotalAlloc) / calls; n > most {
+				t.Errorf("a call allocates %d bytes, want at most %d", n, most)
+			}
+		})
+	}
+}
+
+// A cursor that SCAN has returned is good for any COUNT, and again, when thousands of others came after it.
+func TestSCANTakesEveryCursorThatItHasReturned(t *testing.T) {
+	for _, mode := range storage.Modes() {
+		t.Run(string(mode), func(t *testing.T) {
+			c := speak(t, open(t, Options{Mode: mode}))
+			const keys = 40_000
+			var in []byte
+			for i := range keys {
+				in = fmt.Appendf(in, "SET key:%d v\r\n", i)
+			}
+			c.send(in)
+			for _, count := range []string{"1", "1000", "100000000"} {
+				var cursors []string
+				rest := map[string]int{} // keys that came from a cursor on
+				for at := "0"; len(cursors) == 0 || at != "0"; {
+					cursors = append(cursors, at)
+					var found []string
+					at, found = c.scan(at, " COUNT "+count)
+					rest[cursors[len(cursors)-1]] = len(found)
+				}
+				for _, at := range cursors {
+					if _, found := c.scan(at, " COUNT "+count); len(found) != rest[at] {
+						t.Fatalf("SCAN %s COUNT %s returned %d keys, and again %d", at, count, rest[at], len(found))
+					}
+					if _, found := c.scan(at, " COUNT 9223372036854775807"); len(found) == 0 && rest[at] > 0 {
+						t.Fatalf("SCAN %s with another COUNT returned no key", at)
+					}
+				}
+			}
+		})
+	}
+}
+
+func BenchmarkSCAN(b *testing.B) {
+	for _, mode := range storage.Modes() {
+		for _, args := range []string{"", " COUNT 99999999999"} {
+			b.Run(fmt.Sprintf("mode=%s/keys=3/args=%s", mode, strings.TrimSpace(args)), func(b *testing.B) {
+				c := speak(b, open(b, Options{Mode: mode}))
+				c.send([]byte("MSET a v b v c v\r\n"))
+				in := []byte("SCAN 0" + args + "\r\n")
+				b.ReportAllocs()
+				for b.Loop() {
+					c.send(in)
+				}
+			})
+		}
 	}
 }
 

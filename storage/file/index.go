@@ -229,8 +229,8 @@ func (x *index) scan(shard int, fn func(key []byte, loc location) error) error {
 // while it is there.
 func (x *index) scanFrom(shard int, from uint64, n int, fn func(key []byte) error) (next uint64, err error) {
 	sh := &x.shards[shard]
-	found := make([]string, 0, n)
 	sh.mu.RLock()
+	found := make([]string, 0, min(n, len(sh.slots)))
 	end := uint64(len(sh.locations))
 	to := end
 	if keys := uint64(len(sh.slots)); keys > 0 {

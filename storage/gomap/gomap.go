@@ -175,8 +175,8 @@ func (s *Store) Keys(shard int, fn func(key []byte) error) error {
 func (s *Store) Scan(shard int, from uint64, n int, fn func(key []byte) error) (next uint64, err error) {
 	const end = uint64(1) << usage.ScanBits
 	sh := &s.shards[shard]
-	found := make([]string, 0, n)
 	sh.mu.RLock()
+	found := make([]string, 0, min(n, len(sh.m)))
 	to := end
 	if total := uint64(len(sh.m)); total > uint64(n) {
 		to = min(end, from+max(1, end/total*uint64(n)))

@@ -294,8 +294,8 @@ func (s *Store) Keys(shard int, fn func(key []byte) error) error {
 func (s *Store) Scan(shard int, from uint64, n int, fn func(key []byte) error) (next uint64, err error) {
 	const end = uint64(1) << usage.ScanBits
 	sh := &s.shards[shard]
-	found := make([]entry, 0, n)
 	sh.mu.RLock()
+	found := make([]entry, 0, min(n, int(sh.count())))
 	to := end
 	if total := uint64(sh.count()); total > uint64(n) {
 		to = min(end, from+max(1, end/total*uint64(n)))
