@@ -287,7 +287,7 @@ func claim(fs vfs.FS, dir string, mode storage.Mode) (*place, error) {
 // writePID writes down who has the directory. On a full disk that is not worth a start.
 func writePID(fs vfs.FS, dir string) error {
 	err := writeAtomically(fs, dir, pidName, fmt.Sprintf("%d\n", os.Getpid()))
-	if errors.Is(err, syscall.ENOSPC) {
+	if noSpace(err) {
 		return nil
 	}
 	return err

@@ -111,7 +111,7 @@ func TestEveryFaultIsSurvived(t *testing.T) {
 		}{
 			{"an operation fails", syscall.EIO, false, false, wal.Always},
 			{"the disk is full", syscall.ENOSPC, false, true, wal.OS},
-			{"a short write on a full disk", syscall.ENOSPC, true, true, wal.Interval},
+			{"a short write under a used up quota", syscall.EDQUOT, true, true, wal.Interval},
 			{"a short write", syscall.EIO, true, false, wal.Always},
 		} {
 			t.Run(string(mode)+"/"+tc.name, func(t *testing.T) {

@@ -119,6 +119,11 @@ func Open(o Options) (*Server, error) {
 	if err = srv.place.noteIgnored(o.Logf); err == nil {
 		err = srv.recover()
 	}
+	if noSpace(err) && srv.space.reserve { // free space that the file system shows may be more than a quota leaves
+		if err = srv.space.giveUpReserve(); err == nil {
+			err = srv.recover()
+		}
+	}
 	if err != nil {
 		return nil, errors.Join(fullDisk(err, &srv.opts), srv.dirLock.abandon())
 	}

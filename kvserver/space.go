@@ -140,14 +140,18 @@ func (sp *space) limited() error {
 
 // makeRoom lets a start have the reserve, if it needs it.
 func (sp *space) makeRoom() error {
-	path := sp.fs.PathJoin(sp.dir, reserveName)
-	info, err := sp.fs.Stat(path)
+	info, err := sp.fs.Stat(sp.fs.PathJoin(sp.dir, reserveName))
 	sp.reserve = err == nil && info.Size() == reserveBytes
 	if free, _, ferr := sp.free(); err != nil || ferr != nil || free >= reserveBytes {
 		return nil
 	}
+	return sp.giveUpReserve()
+}
+
+// giveUpReserve removes the reserve, which is there.
+func (sp *space) giveUpReserve() error {
 	sp.reserve = false
-	if err := sp.fs.Remove(path); err != nil {
+	if err := sp.fs.Remove(sp.fs.PathJoin(sp.dir, reserveName)); err != nil {
 		return fmt.Errorf("kvserver: give up the reserve on a full disk: %w", err)
 	}
 	return syncDir(sp.fs, sp.dir)
@@ -392,6 +396,9 @@ func (f *countingFile) WriteAt(p []byte, off int64) (int, error) {
 	f.used.Add(int64(n))
 	return n, err
 }
+
+// noSpace reports whether an error is that of a full disk or of a quota that is used up.
+func noSpace(err error) bool { return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) }
 
 // fullDisk adds to the error of a start that met a full disk how much has to be freed, and where.
 func fullDisk(err error, o *Options) error {

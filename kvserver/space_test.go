@@ -23,6 +23,7 @@ type smallDisk struct {
 	size   atomic.Int64
 	mu     sync.Mutex // a write that is checked is made before the next one is
 	lowest int64      // free bytes there have been after a write
+	quota  bool       // the size is that of a quota, which the file system does not show
 }
 
 func newSmallDisk(size int64) *smallDisk {
@@ -54,6 +55,9 @@ func (d *smallDisk) used(dir string) (n int64) {
 func (d *smallDisk) free() int64 { return d.size.Load() - d.used("/data") }
 
 func (d *smallDisk) GetDiskUsage(string) (vfs.DiskUsage, error) {
+	if d.quota {
+		return vfs.DiskUsage{AvailBytes: 1 << 40, TotalBytes: 1 << 40}, nil
+	}
 	return vfs.DiskUsage{AvailBytes: uint64(max(0, d.free())), TotalBytes: uint64(d.size.Load())}, nil
 }
 
@@ -76,7 +80,7 @@ func (f *fileOnSmallDisk) Write(p []byte) (int, error) {
 	f.disk.mu.Lock()
 	defer f.disk.mu.Unlock()
 	if int64(len(p)) > f.disk.free() {
-		return 0, syscall.ENOSPC
+		return 0, f.disk.full()
 	}
 	defer f.disk.note()
 	return f.File.Write(p)
@@ -87,13 +91,21 @@ func (f *fileOnSmallDisk) WriteAt(p []byte, off int64) (int, error) {
 	defer f.disk.mu.Unlock()
 	info, err := f.Stat()
 	if err == nil && off+int64(len(p))-info.Size() > f.disk.free() {
-		err = syscall.ENOSPC
+		err = f.disk.full()
 	}
 	if err != nil {
 		return 0, err
 	}
 	defer f.disk.note()
 	return f.File.WriteAt(p, off)
+}
+
+// full is the error of a write that does not fit.
+func (d *smallDisk) full() error {
+	if d.quota {
+		return syscall.EDQUOT
+	}
+	return syscall.ENOSPC
 }
 
 // note notes what is free after a write. REQUIRES: mu held.
@@ -239,6 +251,34 @@ func TestAStartOnAFullDisk(t *testing.T) {
 			}
 			shutdown(t, srv)
 			speak(t, open(t, o)).want("GET more", "$1\r\nv\r\n")
+		})
+	}
+}
+
+// So it does where a quota is used up, of which the file system shows nothing.
+func TestAStartUnderAUsedUpQuota(t *testing.T) {
+	for _, mode := range storage.Modes() {
+		t.Run(string(mode), func(t *testing.T) {
+			disk := newSmallDisk(1 << 30)
+			disk.quota = true
+			o := Options{FS: disk, Dir: "/data", Mode: mode, WALPolicy: wal.OS, SegmentBytes: 1 << 20, CheckpointBytes: -1}
+			srv := open(t, o)
+			speak(t, srv).want("SET k v", ok)
+			shutdown(t, srv)
+			disk.size.Store(disk.used("/data") - 4096)
+			for range 2 { // with a reserve, and without
+				srv = open(t, o)
+				c := speak(t, srv)
+				c.want("GET k", "$1\r\nv\r\n")
+				if got := c.do("SET k w"); !strings.HasPrefix(got, "-IOERR ") || !strings.Contains(got, "quota") {
+					t.Errorf("a write: got %q", got)
+				}
+				shutdown(t, srv)
+			}
+			disk.size.Add(8 << 20)
+			c := speak(t, open(t, o))
+			c.want("SET k w", ok)
+			c.want("GET k", "$1\r\nw\r\n")
 		})
 	}
 }
