@@ -2,8 +2,12 @@ package kvserver
 
 import (
 	"bytes"
+	"strconv"
 	"sync"
 	"sync/atomic"
+	"time"
+
+	"kvmark/kvserver/stats"
 )
 
 // counter is a count with one writer and any number of readers. It costs the writer no locked instruction.
@@ -23,6 +27,7 @@ type commandCounters struct {
 // counters are what one session counts.
 type counters struct {
 	commands      []commandCounters // by the command's index
+	calls         counter           // of all commands
 	hits, misses  counter
 	errors        counter // error replies
 	input, output counter // bytes
@@ -30,8 +35,8 @@ type counters struct {
 
 // totals are the counters of many sessions added up.
 type totals struct {
-	commands                            []commandTotals
-	hits, misses, errors, input, output uint64
+	commands                                   []commandTotals
+	calls, hits, misses, errors, input, output uint64
 }
 
 type commandTotals struct{ calls, failed, rejected, nanos uint64 }
@@ -45,6 +50,7 @@ func (t *totals) add(c *counters) {
 		t.commands[i].rejected += c.commands[i].rejected.value()
 		t.commands[i].nanos += c.commands[i].nanos.value()
 	}
+	t.calls += c.calls.value()
 	t.hits += c.hits.value()
 	t.misses += c.misses.value()
 	t.errors += c.errors.value()
@@ -60,11 +66,48 @@ func (t *totals) merge(o *totals, sign uint64) {
 		t.commands[i].rejected += sign * o.commands[i].rejected
 		t.commands[i].nanos += sign * o.commands[i].nanos
 	}
+	t.calls += sign * o.calls
 	t.hits += sign * o.hits
 	t.misses += sign * o.misses
 	t.errors += sign * o.errors
 	t.input += sign * o.input
 	t.output += sign * o.output
+}
+
+// rates are what a second brought, as INFO's instantaneous_* say. One goroutine measures them once a second.
+type rates struct {
+	at                   time.Duration // since the server's start, at the last measurement
+	calls, input, output uint64        // by then
+
+	perSecond struct{ calls, input, output atomic.Uint64 }
+}
+
+// measure takes the sums of all sessions at a time.
+func (r *rates) measure(at time.Duration, calls, input, output uint64) {
+	seconds := max(at-r.at, time.Millisecond).Seconds()
+	r.perSecond.calls.Store(uint64(float64(calls-r.calls) / seconds))
+	r.perSecond.input.Store(uint64(float64(input-r.input) / seconds))
+	r.perSecond.output.Store(uint64(float64(output-r.output) / seconds))
+	r.at, r.calls, r.input, r.output = at, calls, input, output
+}
+
+func (r *rates) write(t *stats.Text) {
+	kib := func(n uint64) string { return strconv.FormatFloat(float64(n)/1024, 'f', 2, 64) }
+	t.Uint("instantaneous_ops_per_sec", r.perSecond.calls.Load())
+	t.Str("instantaneous_input_kbps", kib(r.perSecond.input.Load()))
+	t.Str("instantaneous_output_kbps", kib(r.perSecond.output.Load()))
+}
+
+// measureRates adds up only what it needs: with all counters of ten thousand connections it would take milliseconds.
+func (srv *Server) measureRates() {
+	srv.mu.Lock()
+	calls, input, output := srv.ended.calls, srv.ended.input, srv.ended.output+srv.pubsub.output.Load()
+	for _, c := range srv.conns {
+		n := &c.session.counters
+		calls, input, output = calls+n.calls.value(), input+n.input.value(), output+n.output.value()
+	}
+	srv.mu.Unlock()
+	srv.rates.measure(time.Since(srv.started), calls, input, output)
 }
 
 const (

@@ -16,7 +16,8 @@ import (
 	"kvmark/wal"
 )
 
-// section is one part of INFO.
+// section is one part of INFO. A field that Redis has, too, has its name, its unit and its meaning; [TestInfoHasTheFieldsOfRedis]
+// lists what of Redis is left out, and why.
 type section struct {
 	name     string
 	write    func(t *stats.Text)
@@ -32,7 +33,7 @@ func (srv *Server) sections() []section {
 		{name: "Server", write: srv.infoServer},
 		process(stats.SectionGo),
 		{name: "Clients", write: srv.infoClients},
-		process(stats.SectionMemory),
+		{name: stats.SectionMemory, write: srv.infoMemory},
 		process(stats.SectionCPU),
 		process(stats.SectionGC),
 		{name: "Persistence", write: srv.infoPersistence},
@@ -78,6 +79,10 @@ func (srv *Server) infoServer(t *stats.Text) {
 	up := time.Since(srv.started)
 	t.Int("uptime_in_seconds", int64(up.Seconds()))
 	t.Int("uptime_in_days", int64(up/(24*time.Hour)))
+	t.Int("hz", int64(time.Second/tick))
+	t.Int("configured_hz", int64(time.Second/tick))
+	exe, _ := os.Executable() // empty if the system does not say
+	t.Str("executable", exe)
 	t.Str("config_file", "")
 	t.Str("mode", string(o.Mode))
 	codec, level, entries := "none", 0, 0 // what another mode than serialize does
@@ -97,11 +102,20 @@ func (srv *Server) infoClients(t *stats.Text) {
 	t.Int("connected_clients", int64(len(srv.conns)))
 	t.Int("cluster_connections", 0)
 	t.Int("blocked_clients", 0) // no command waits for another client
+	t.Int("tracking_clients", int64(srv.db.observers.tracking.size().clients))
 	t.Int("maxclients", srv.settings.maxClients.Load())
 	t.Uint("rejected_connections", srv.rejected-srv.baseRejected)
 	t.Int("buffered_bytes", srv.buffered.Load())
 	t.Uint("over_budget", srv.overBudget.Load())
 	t.Uint("auth_failures", srv.authFailures.Load())
+}
+
+func (srv *Server) infoMemory(t *stats.Text) {
+	srv.stats.Append(t, stats.SectionMemory)
+	t.Int("maxmemory", 0)
+	t.Str("maxmemory_human", "0B")
+	t.Str("maxmemory_policy", "noeviction")
+	t.Int("mem_clients_normal", srv.buffered.Load())
 }
 
 func (srv *Server) infoPersistence(t *stats.Text) {
@@ -172,6 +186,8 @@ func (srv *Server) infoSaves(t *stats.Text, w wal.Stats) {
 	t.Int("rdb_current_bgsave_time_sec", since)
 	t.Int("rdb_saves", c.count.Load())
 	t.Int("aof_enabled", 1)
+	t.Int("aof_rewrites", 0) // checkpoints are saves
+	t.Int("aof_rewrites_consecutive_failures", 0)
 	t.Int("aof_rewrite_in_progress", 0)
 	t.Int("aof_rewrite_scheduled", 0)
 	t.Int("aof_last_rewrite_time_sec", -1)
@@ -234,16 +250,13 @@ func (srv *Server) infoStats(t *stats.Text, sum totals) {
 	accepted, rejected := srv.accepted-srv.baseAccepted, srv.rejected-srv.baseRejected
 	expired, cutOff := srv.db.ended.Load()-srv.baseExpired, srv.pubsub.cutOff.Load()-srv.baseCutOff
 	srv.mu.Unlock()
-	calls := uint64(0)
-	for _, c := range sum.commands {
-		calls += c.calls
-	}
 	channels, patterns := srv.pubsub.size()
 	t.Section("Stats")
 	t.Uint("total_connections_received", accepted)
-	t.Uint("total_commands_processed", calls)
+	t.Uint("total_commands_processed", sum.calls)
 	t.Uint("total_net_input_bytes", sum.input)
 	t.Uint("total_net_output_bytes", sum.output)
+	srv.rates.write(t)
 	t.Uint("rejected_connections", rejected)
 	t.Uint("expired_keys", expired)
 	t.Uint("expired_time_cap_reached_count", srv.db.sweepsCut.Load())
@@ -260,6 +273,10 @@ func (srv *Server) infoStats(t *stats.Text, sum totals) {
 	t.Int("latest_fork_usec", 0)
 	t.Int("total_forks", 0)
 	t.Uint("client_output_buffer_limit_disconnections", cutOff)
+	tracked := srv.db.observers.tracking.size()
+	t.Int("tracking_total_keys", int64(tracked.keys))
+	t.Int("tracking_total_items", int64(tracked.items))
+	t.Int("tracking_total_prefixes", int64(tracked.prefixes))
 	t.Uint("notes_dropped", srv.opts.NotesDropped())
 	t.Uint("errors", sum.errors)
 	t.Uint("total_error_replies", sum.errors)

@@ -89,7 +89,7 @@ func peers() []peer {
 		{"badger#212 badger#227", "there is a limit, and nobody says which", "the error names it", "kvserver.TestLimits wal.TestARecordAboveTheLimitIsRefusedAndChangesNothing"},
 		{"redis#3726", "the limit of an argument is held against the whole buffer", "it is for each argument", "kvserver.TestLimits kvserver.TestBigValuesAndDeepPipelines"},
 		{"beats#50288 radish#3 go-redis#3856 gedis#9", "a negative length panics, a huge count takes the memory for it at once, a long command is cut", "an error of the protocol, and nothing is held for a promise", "kvserver/resp.TestProtocolErrorsAreTyped kvserver/resp.TestParserHoldsNothingForADeclaredLength kvserver/resp.FuzzParser kvserver.FuzzSession"},
-		{"avalanchego#1300 compress#726", "a small input unpacks to everything there is, or to something else", "the stored length bounds it, and what does not fit is damage", "storage/serialize.FuzzDecodeBucket storage/serialize/codec.FuzzInflate storage/serialize/codec.FuzzDecode storage/serialize.TestADamagedBucketIsNamed"},
+		{"avalanchego#1300 compress#726", "a small input unpacks to everything there is, or to something else", "the stored length bounds it, and what does not fit is damage", "storage/serialize.FuzzDecodeBucket storage/serialize/codec.FuzzDecode storage/serialize.TestADamagedBucketIsNamed"},
 
 		// How fast a start is.
 		{"prometheus#6934", "a replay takes all memory, and every try leaves one more segment", "memory is bounded, and a start that fails leaves nothing", "kvserver.TestStartsThatFailLeaveNothing wal.TestReplayStopsAtTheCallersError"},

@@ -50,6 +50,7 @@ type Server struct {
 	pubsub      *pubsub
 
 	slowCommands slowCommands
+	rates        rates
 
 	ticks      atomic.Int64 // a clock that costs nothing to read; tick apart
 	quit       chan struct{}
@@ -366,6 +367,8 @@ func (srv *Server) tend() {
 		if now%int64(time.Second/tick) == 0 {
 			srv.closeStuck(now)
 			srv.giveBack()
+			srv.stats.Observe()
+			srv.measureRates()
 			_ = srv.space.poll()
 		}
 	}

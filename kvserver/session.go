@@ -304,6 +304,7 @@ func (s *session) call(c *command, args [][]byte) {
 	}
 	count := &s.counters.commands[c.index]
 	count.calls.add(1)
+	s.counters.calls.add(1)
 	count.nanos.add(uint64(took))
 	if len(s.out) > s.start && s.out[s.start] == resp.Error {
 		count.failed.add(1)

@@ -52,6 +52,9 @@ const (
 	latencySamples = 160
 )
 
+// secretSettings are those of Redis whose values are not kept, though this server cannot set them: clients try.
+var secretSettings = []string{"masterauth", "masteruser", "requirepass", "tls-client-key-file-pass", "tls-key-file-pass"}
+
 // configure takes over the settings.
 func (l *slowCommands) configure(o *settings) {
 	slow, late := o.slowlogSlowerThan.Load(), o.latencyThreshold.Load()
@@ -107,6 +110,9 @@ func kept32(c *command, args [][]byte) []string {
 	secret := func(i int) bool {
 		if c.name == "auth" {
 			return i > 0
+		}
+		if c.name == "config|set" {
+			return i > 2 && i%2 == 1 && slices.ContainsFunc(secretSettings, func(name string) bool { return is(args[i-1], name) })
 		}
 		return c.name == "hello" && (i > 1 && is(args[i-1], "auth") || i > 2 && is(args[i-2], "auth"))
 	}

@@ -47,6 +47,15 @@ func newTracking() *tracking {
 	return t
 }
 
+// trackingSize is how much there is to track.
+type trackingSize struct{ clients, keys, items, prefixes int }
+
+func (t *tracking) size() trackingSize {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return trackingSize{len(t.clients), len(t.keys), t.items, len(t.prefixes)}
+}
+
 // clientTracking is CLIENT TRACKING ON | OFF [REDIRECT id] [BCAST] [PREFIX prefix ...] [OPTIN] [OPTOUT] [NOLOOP].
 func clientTracking(s *session, args [][]byte) {
 	var t tracked

@@ -21,6 +21,12 @@ func readMemory() (rss, peak int64, ok bool) {
 	return fields["VmRSS"] << 10, fields["VmHWM"] << 10, ok
 }
 
+// systemMemory returns the machine's memory in bytes; 0 = not known.
+func systemMemory() int64 {
+	fields, _ := readFields("/proc/meminfo")
+	return fields["MemTotal"] << 10
+}
+
 // appendIO writes what the process moved: by system calls (rchar, wchar) and from and to the device (read_bytes,
 // write_bytes).
 func appendIO(t *Text) {

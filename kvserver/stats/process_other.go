@@ -12,4 +12,7 @@ func resetPeak() {}
 
 func readMemory() (rss, peak int64, ok bool) { return 0, 0, false }
 
+// systemMemory is known on Linux only.
+func systemMemory() int64 { return 0 }
+
 func appendIO(t *Text) { t.Section("IO") }

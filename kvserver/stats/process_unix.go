@@ -16,6 +16,9 @@ func readMemory() (rss, peak int64, ok bool) {
 	return 0, u.maxRSS << 10, ok
 }
 
+// systemMemory is known on Linux only.
+func systemMemory() int64 { return 0 }
+
 func appendIO(t *Text) {
 	t.Section("IO")
 	appendFaults(t)

@@ -3,6 +3,7 @@
 package stats
 
 import (
+	"fmt"
 	"math"
 	"runtime/metrics"
 	"slices"
@@ -45,6 +46,7 @@ type Sampler struct {
 	read      reading
 	pauseBase []uint64 // counts of the histograms at the last Reset
 	schedBase []uint64
+	peak      uint64 // of the heap's bytes, as far as it was looked at, since the last Reset
 }
 
 // New returns a sampler whose "since" figures begin now.
@@ -68,7 +70,17 @@ func (s *Sampler) Reset() {
 	metrics.Read(s.read)
 	s.pauseBase = slices.Clone(s.read.histogram(gcPauses).Counts)
 	s.schedBase = slices.Clone(s.read.histogram(schedLat).Counts)
+	s.peak = s.read.uint(heapObjects)
 	resetPeak()
+}
+
+// Observe looks how big the heap is, for its peak.
+func (s *Sampler) Observe() {
+	heap := []metrics.Sample{{Name: heapObjects}}
+	metrics.Read(heap)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.peak = max(s.peak, reading(heap)[0].Value.Uint64())
 }
 
 // The names of the sections that [Sampler.Append] can write.
@@ -105,16 +117,41 @@ func (s *Sampler) Append(t *Text, section string) {
 
 func (s *Sampler) appendMemory(t *Text) {
 	t.Section("Memory")
-	t.Uint("used_memory", s.read.uint(heapObjects))
+	used := s.read.uint(heapObjects)
+	s.peak = max(s.peak, used)
+	t.Uint("used_memory", used)
+	t.Str("used_memory_human", human(used))
+	t.Uint("used_memory_peak", s.peak)
+	t.Str("used_memory_peak_human", human(s.peak))
+	t.Str("used_memory_peak_perc", fmt.Sprintf("%.2f%%", 100*float64(used)/float64(max(1, s.peak))))
 	if rss, peak, ok := readMemory(); ok {
 		if rss > 0 {
 			t.Int("used_memory_rss", rss)
+			t.Str("used_memory_rss_human", human(uint64(rss)))
 		}
 		t.Int("rss_peak_bytes", peak)
+	}
+	if total := systemMemory(); total > 0 {
+		t.Int("total_system_memory", total)
+		t.Str("total_system_memory_human", human(uint64(total)))
 	}
 	t.Uint("heap_live_bytes", s.read.uint(heapLive))
 	t.Str("heap_goal_bytes", orOff(s.read.uint(heapGoal), 1<<60))
 }
+
+// human writes bytes as Redis does in its fields *_human.
+func human(n uint64) string {
+	v, unit := float64(n), 0
+	for v >= 1024 && unit < len(units)-1 {
+		v, unit = v/1024, unit+1
+	}
+	if unit == 0 {
+		return fmt.Sprintf("%dB", n)
+	}
+	return fmt.Sprintf("%.2f%c", v, units[unit])
+}
+
+const units = "BKMGTPE"
 
 // appendGC writes the collector's figures. The runtime brings the CPU seconds up to date only at the end of a cycle: they
 // are 0 before the first one, and comparable among themselves only. A forced cycle at both ends makes a difference exact.
