@@ -9,16 +9,14 @@ import (
 
 // interruptible ends ctx at the first Ctrl-C, SIGTERM, or SIGHUP of a terminal that is closed, so that what there is can be
 // printed and saved; closes kill at the second, or at once at a SIGQUIT, so that nothing is waited for; and lets the next
-// have its usual effect. A SIGHUP that is ignored (nohup) stays so. A reader of our output that is gone (SIGPIPE) is an
-// error of writing, not the end of us. stop ends all that.
+// have its usual effect. A SIGHUP that is ignored (nohup) stays so. stop ends all that.
 func interruptible(parent context.Context, note func(string, ...any)) (ctx context.Context, kill <-chan struct{}, stop func()) {
 	ctx, cancel := context.WithCancel(parent)
-	signals, pipe := make(chan os.Signal, 2), make(chan os.Signal, 1)
+	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM, syscall.SIGQUIT)
 	if !signal.Ignored(syscall.SIGHUP) {
 		signal.Notify(signals, syscall.SIGHUP)
 	}
-	signal.Notify(pipe, syscall.SIGPIPE)
 	killed, stopped, gone := make(chan struct{}), make(chan struct{}), make(chan struct{})
 	go func() { // ends with stop, or after the second signal
 		defer close(gone)
@@ -47,7 +45,6 @@ func interruptible(parent context.Context, note func(string, ...any)) (ctx conte
 	}()
 	return ctx, killed, func() {
 		signal.Stop(signals)
-		signal.Stop(pipe)
 		close(stopped)
 		<-gone
 		cancel()

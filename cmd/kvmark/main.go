@@ -8,7 +8,9 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/signal"
 	"runtime/debug"
+	"syscall"
 
 	"github.com/urfave/cli/v2"
 
@@ -24,7 +26,8 @@ const (
 )
 
 func main() {
-	debug.SetTraceback("crash") // a crash ends with SIGABRT, not with the exit code of a mistake on the command line
+	debug.SetTraceback("crash")                             // a crash ends with SIGABRT, not with the exit code of a mistake on the command line
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) // a reader of our output that is gone is an error of writing, not our end
 	os.Exit(run(context.Background(), os.Args, os.Stdout, os.Stderr))
 }
 

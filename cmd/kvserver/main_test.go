@@ -19,6 +19,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"runtime"
 	"strings"
@@ -477,18 +478,21 @@ func TestDumpOfADamagedDirectory(t *testing.T) {
 // After an error of the log or of the store the server only reads, and ends with 1 in every mode. A limit to the size of a
 // file is a disk that is full for that file.
 func TestAnEndAfterAWriteErrorIsExit1(t *testing.T) {
-	for _, tc := range []struct{ mode, fails, option string }{
-		{"memory", "wal", "--run-id=x"},
-		{"serialize", "wal", "--run-id=x"},
-		{"file", "wal", "--run-id=x"},
-		{"lsm", "wal", "--run-id=x"},
-		{"file", "values", "--segment-bytes=64KiB"}, // the log's files are small, those of the values are not
+	for _, tc := range []struct {
+		mode, fails, segment string
+		value                int
+	}{
+		{"memory", "wal", "1MiB", 3 << 20}, // a record that makes its segment longer than all others
+		{"serialize", "wal", "1MiB", 3 << 20},
+		{"file", "wal", "1MiB", 3 << 20},
+		{"lsm", "wal", "1MiB", 3 << 20},
+		{"file", "values", "64KiB", 100_000}, // the log's files are small, those of the values are not
 	} {
 		for _, end := range []string{"SIGTERM", "SHUTDOWN"} {
 			t.Run(tc.mode+"/"+tc.fails+"/"+end, func(t *testing.T) {
 				t.Parallel()
 				dir := t.TempDir()
-				cmd, r, stderr := startProcess(t, "ulimit -f 4096", "--mode", tc.mode, "--dir", dir, "--addr", "127.0.0.1:0", tc.option)
+				cmd, r, stderr := startProcess(t, "ulimit -f 4096", "--mode", tc.mode, "--dir", dir, "--addr", "127.0.0.1:0", "--segment-bytes", tc.segment)
 				nc, err := net.Dial("tcp", r.Addr)
 				if err != nil {
 					t.Fatal(err)
@@ -497,7 +501,7 @@ func TestAnEndAfterAWriteErrorIsExit1(t *testing.T) {
 				if err := nc.SetDeadline(time.Now().Add(20 * time.Second)); err != nil {
 					t.Fatal(err)
 				}
-				replies, value := bufio.NewReader(nc), strings.Repeat("v", 100_000)
+				replies, value := bufio.NewReader(nc), strings.Repeat("v", tc.value)
 				for i := 0; ; i++ {
 					if _, err := fmt.Fprintf(nc, "*3\r\n$3\r\nSET\r\n$4\r\nk%03d\r\n$%d\r\n%s\r\n", i, len(value), value); err != nil {
 						t.Fatal(err)
@@ -680,6 +684,9 @@ func TestShutdownCommandEndsTheProgram(t *testing.T) {
 func TestSignalsEndTheProgramInOrder(t *testing.T) {
 	for _, sig := range []os.Signal{syscall.SIGTERM, os.Interrupt, syscall.SIGHUP, syscall.SIGQUIT} {
 		t.Run(sig.String(), func(t *testing.T) {
+			if signal.Ignored(sig) {
+				t.Skip("SKIPPED: the test runs under nohup, and so would the server")
+			}
 			dir := t.TempDir()
 			profile := filepath.Join(t.TempDir(), "cpu.pprof")
 			cmd, r, stderr := startProcess(t, "true", "--dir", dir, "--addr", "127.0.0.1:0", "--wal-sync", "buffered", "--cpu-profile", profile)
