@@ -63,6 +63,11 @@ func measure(ctx context.Context, arms []arm, ops []string, slice time.Duration,
 		}
 		samples[i].Seconds += time.Since(begin).Seconds()
 	}
+	for _, a := range running {
+		if a != nil {
+			a.Beside(running)
+		}
+	}
 	for _, op := range ops {
 		if err := window(ctx, arms, running, samples, op, slice, fail); err != nil {
 			return nil, err

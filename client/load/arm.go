@@ -20,13 +20,16 @@ type Arm struct {
 	dir    scratch
 	open   *measurement
 	driven *driven // nil: Sets and Gets
+	beside []*Arm  // whose servers live at the same time
 }
 
 // measurement is a cell whose window consists of slices.
 type measurement struct {
 	cell    result.Cell
 	m       measured
-	expense own // of this process, within slices
+	expense own            // of this process, within slices
+	machine result.LoadSum // what it did meanwhile, summed over slices
+	servers time.Duration  // CPU time of all servers that live beside each other, within slices
 }
 
 // Slice is what one slice of a window gave.
@@ -76,6 +79,22 @@ func Start(ctx context.Context, c Config) (_ *Arm, err error) {
 		return nil, errors.Join(err, a.s.server.stop(a.s.runner))
 	}
 	return a, nil
+}
+
+// Beside tells which arms have servers that live at the same time, this one among them or not. What those use while this arm has
+// its slice is no other process's doing.
+func (a *Arm) Beside(arms []*Arm) { a.beside = arms }
+
+// servers is the CPU time that the servers of all arms have used, as far as the system tells.
+func (a *Arm) servers() time.Duration {
+	all, _ := a.s.server.cpuClock()
+	for _, other := range a.beside {
+		if other != nil && other != a {
+			cpu, _ := other.s.server.cpuClock()
+			all += cpu
+		}
+	}
+	return all
 }
 
 // Process is the server as it sees itself.
@@ -141,9 +160,11 @@ func (a *Arm) Slice(ctx context.Context, d time.Duration) Slice {
 	if m.m.out.silent { // the next slice would only wait as long again
 		return Slice{}
 	}
-	before := readOwn()
+	load, servers, before := result.CaptureLoad(), a.servers(), readOwn()
 	out := a.s.phase(ctx, m.m.kind, a.s.Rate, d, a.s.progress(m.cell.Op, "measure"))
 	m.expense.add(before, readOwn())
+	m.servers += a.servers() - servers
+	m.machine.Add(load, result.CaptureLoad())
 	m.m.slices++
 	total := &m.m.out
 	for _, row := range out.rows {
@@ -156,6 +177,7 @@ func (a *Arm) Slice(ctx context.Context, d time.Duration) Slice {
 	total.cut = total.cut || out.cut
 	total.silent = total.silent || out.silent
 	total.paused += out.paused
+	total.slices.add(out.slices)
 	return Slice{out.ok, out.seconds}
 }
 
@@ -195,6 +217,10 @@ func (a *Arm) End(ctx context.Context) (result.Cell, error) {
 	after.own.gcCPU += start.gcCPU
 	after.own.total += start.total
 	m.m.after, m.m.err = after, err
+	if m.m.slices > 0 {
+		others := m.machine.Others((m.expense.cpu + m.servers).Seconds())
+		m.m.others = &others
+	}
 	c := m.cell
 	if out.seconds > 0 {
 		count(&c, out)

@@ -67,6 +67,7 @@ func count(c *result.Cell, out outcome) {
 	}
 	c.QPS = result.Number(float64(out.ok) / out.seconds)
 	c.SeriesSeconds, c.Series = len(out.rows), out.rows
+	c.WithinRun = out.slices.summary()
 	c.LatencyUS, c.Histogram = out.latency.summary()
 	c.Open = out.due
 	if out.due > 0 {
@@ -88,11 +89,12 @@ type measured struct {
 	kind          kind
 	warm, out     outcome
 	before, after edge
-	keys          int64   // DBSIZE after the window
-	ceiling       float64 // PINGs a second
-	floor         timing  // of PINGs at the run's rate, in open loop
-	slices        int     // pieces that the window consists of; 0: one
-	err           error   // why after and keys are not known
+	keys          int64          // DBSIZE after the window
+	ceiling       float64        // PINGs a second
+	floor         timing         // of PINGs at the run's rate, in open loop
+	slices        int            // pieces that the window consists of; 0: one
+	others        *result.Others // within the slices; nil: all between before and after
+	err           error          // why after and keys are not known
 }
 
 // judge enters what the server and this process say, and checks the books.
@@ -137,6 +139,9 @@ func (s *session) judge(c *result.Cell, m measured) {
 	ours := (m.after.own.cpu - m.before.own.cpu).Seconds() + deref(c.Server.CPUPerOp)/1e6*float64(out.answered[0]+out.answered[1])
 	if m.err == nil {
 		c.Others = m.after.load.Since(m.before.load, ours)
+		if m.others != nil {
+			c.Others = *m.others
+		}
 	}
 
 	switch {
@@ -226,9 +231,12 @@ func (s *session) clientDelay(c *result.Cell, m measured, check func(string, boo
 	if floor != nil {
 		p.PingUS, _ = floor.summary()
 		words = fmt.Sprintf("; service time %.0f us at p50, PING at this rate %.0f us", deref(c.LatencyUS.P50), deref(p.PingUS.P50))
+		if share := result.Ratio(p.PingUS.P50, c.LatencyUS.P50); share != nil {
+			words += fmt.Sprintf(": the way there and back, with both sides' waking, is %.0f %% of it", 100*min(*share, 1))
+		}
 	}
 	if delay.TotalCount() == 0 {
-		check("client_delay", true, "the system does not tell when replies arrived: not checked%s", words)
+		check("client_delay", true, "n/a: the system does not tell when replies arrived on such a connection (TLS, a Unix socket, or not Linux)%s", words)
 		return
 	}
 	p50, p90 := delay.ValueAtPercentile(50), delay.ValueAtPercentile(90)

@@ -24,6 +24,12 @@ func OpenHost(ctx context.Context, c Config, connections int) (_ *Host, err erro
 	c.Workload.Workers = connections
 	c = c.withDefaults()
 	h := &Host{s: &session{runner: &runner{Config: c}, mode: targetMode}}
+	h.s.pauses = watchPauses()
+	defer func() {
+		if err != nil {
+			h.s.pauses.close()
+		}
+	}()
 	if c.Target.Addr != "" {
 		h.s.server = newTarget(c.Target)
 	} else {
@@ -45,7 +51,7 @@ func OpenHost(ctx context.Context, c Config, connections int) (_ *Host, err erro
 			return h, nil
 		}
 	}
-	return nil, errors.Join(fmt.Errorf("load: %w", h.s.cause(err)), h.Close())
+	return nil, errors.Join(fmt.Errorf("load: %w", h.s.cause(err)), h.end())
 }
 
 // Mode is the server's storage mode; "target" for a target.
@@ -74,6 +80,11 @@ func (h *Host) Cause(err error) error { return h.s.cause(err) }
 
 // Close ends the child and removes its data. The error says that it did not end as it should.
 func (h *Host) Close() error {
+	h.s.pauses.close()
+	return h.end()
+}
+
+func (h *Host) end() error {
 	h.s.close()
 	if h.s.server.foreign {
 		return nil
@@ -128,7 +139,7 @@ func (h *Host) Read(ctx context.Context) (Reading, error) {
 func (h *Host) Reset(ctx context.Context) error { return h.s.reset(ctx) }
 
 // Enter enters what the server and this process used between two readings, in which the server did ops operations, and
-// checks that neither was throttled nor changed its GOMAXPROCS.
+// checks that this process ran all the time, and that neither was throttled nor changed its GOMAXPROCS.
 func (h *Host) Enter(c *result.Cell, before, after Reading, ops int64) {
 	c.Server = after.e.server.server(before.e.server, ops)
 	a, b := before.e.own, after.e.own
@@ -150,6 +161,8 @@ func (h *Host) Enter(c *result.Cell, before, after Reading, ops int64) {
 		c.Checks = append(c.Checks, result.Check{Name: name, Pass: pass, Detail: fmt.Sprintf(format, args...)})
 		c.Valid = c.Valid && pass
 	}
+	paused := h.s.pauses.between(before.At, after.At)
+	check("client_ran", paused == 0, "%s", pausedWords(paused))
 	x, y := before.e.server["gomaxprocs"], after.e.server["gomaxprocs"]
 	check("gomaxprocs_same", x == y && y == h.s.gomaxprocs && a.gomaxprocs == b.gomaxprocs,
 		"server %s, then %s, at first %s; client %d, then %d", x, y, h.s.gomaxprocs, a.gomaxprocs, b.gomaxprocs)

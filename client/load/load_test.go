@@ -596,6 +596,7 @@ func idleWorker(t *testing.T, depth int) *worker {
 		<-done
 	})
 	w := &worker{gen: gen, conn: conn, written: newBitmap(1), timing: newTiming(32, false), second: newRowHistogram()}
+	w.pieces.reset(piecesOf(time.Minute))
 	if _, err := w.exchange(openPhase(mixed, 32), 0, 0); err != nil { // grow its buffers
 		t.Fatal(err)
 	}

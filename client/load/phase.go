@@ -22,6 +22,7 @@ type outcome struct {
 	silent  bool // no worker had a reply for as long as it may wait
 	began   time.Time
 	paused  time.Duration // this process did not run
+	slices  windowSlices
 }
 
 // cutGrace is how long replies may still take once the run has been interrupted.
@@ -35,12 +36,14 @@ func (s *session) phase(ctx context.Context, k kind, r Rate, length time.Duratio
 		kind: k, depth: s.Pipeline, rate: r, length: length,
 		start: make(chan struct{}), series: newSeries(len(s.workers)),
 	}
+	count, piece := piecesOf(length)
 	p.end.Store(int64(length))
 	var running sync.WaitGroup
 	for _, w := range s.workers {
 		w.t, w.timedOut = tally{}, false
 		w.timing.reset()
 		w.second.reset()
+		w.pieces.reset(count, piece)
 		w.setDeadline(time.Now().Add(length + s.Patience))
 		running.Go(func() { w.run(p) })
 	}
@@ -51,6 +54,7 @@ func (s *session) phase(ctx context.Context, k kind, r Rate, length time.Duratio
 	}()
 	p.t0 = time.Now()
 	close(p.start)
+	clock := s.server.followCPU(p.t0, piece, done)
 	out := outcome{began: p.t0, cut: s.watch(ctx, p, done, progress)}
 	out.paused = s.pauses.between(p.t0, time.Now())
 
@@ -68,6 +72,7 @@ func (s *session) phase(ctx context.Context, k kind, r Rate, length time.Duratio
 	window := min(time.Duration(p.end.Load()), out.stopped)
 	out.seconds = window.Seconds()
 	out.rows = p.series.finish(window)
+	out.slices = s.slices(window, piece, clock())
 	return out
 }
 

@@ -42,6 +42,7 @@ type worker struct {
 	timing                // of the phase
 	second     *histogram // of the current second
 	at         int        // the current second
+	pieces     pieces     // of the phase
 	t          tally
 }
 
@@ -255,6 +256,7 @@ func (w *worker) count(p *phase, i int, sent, now time.Duration) bool {
 		return false
 	}
 	w.turn(p, now)
+	w.pieces.count(now)
 	w.t.ok++
 	w.t.okBy[q.op]++
 	w.latency.record(now-sent, 1)

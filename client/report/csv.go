@@ -18,6 +18,7 @@ func writeCSV(w io.Writer, f *result.File) error {
 		"server_cpu_us_per_op", "rss_peak_bytes", "gc_cycles", "gc_cpu_share", "alloc_bytes_per_op", "alloc_objects_per_op",
 		"wal_records", "wal_bytes", "wal_syncs", "client_cpu_us_per_op", "ceiling_qps", "bound", "valid", "failed_checks",
 		"asked", "sent", "response_p50_us", "response_p99_us", "response_p999_us", "response_max_us", "lateness_p99_us", "open", "late_max_us", "io", "client_gomaxprocs",
+		"within_run_qps_low", "within_run_qps_high", "within_run_server_cpu_low", "within_run_server_cpu_high", "within_run_course",
 	}
 	if err := c.Write(header); err != nil {
 		return err
@@ -46,6 +47,11 @@ func writeCSV(w io.Writer, f *result.File) error {
 			row = append(row, "", "", "", "", "", "", "")
 		}
 		row = append(row, integer(x.Open), exact(x.LateMaxUS), s.IO, strconv.Itoa(x.Client.GOMAXPROCS))
+		if in := x.WithinRun; in != nil {
+			row = append(row, exact(in.QPSLow), exact(in.QPSHigh), exact(in.CPULow), exact(in.CPUHigh), in.Course)
+		} else {
+			row = append(row, "", "", "", "", "")
+		}
 		if err := c.Write(row); err != nil {
 			return err
 		}

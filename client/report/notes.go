@@ -25,6 +25,7 @@ func (g group) notes(p result.Plan) []string {
 	if len(g.cells) > 1 {
 		lines = append(lines, g.repeats(p.Score)...)
 	}
+	lines = append(lines, g.withinRun()...)
 	lines = append(lines, g.open()...)
 	lines = append(lines, g.slowSeconds()...)
 	for _, c := range g.cells {
@@ -96,6 +97,74 @@ func (g group) repeats(score string) []string {
 		return nil
 	}
 	return []string{strings.Join(words, "; ")}
+}
+
+// withinRun is the error bar that each run has by itself, and how steady it was. What it leaves out is said with it.
+func (g group) withinRun() []string {
+	var lines, unsteady []string
+	var qpsWidths, cpuWidths []float64
+	runs := 0
+	for _, c := range g.counted() {
+		in := c.WithinRun
+		if in == nil {
+			continue
+		}
+		runs++
+		where := ""
+		if len(g.cells) > 1 {
+			where = fmt.Sprintf("repeat %d ", c.Repeat)
+		}
+		if in.Note != "" && len(g.cells) == 1 {
+			return []string{"within this run: n.a., " + plain(in.Note)}
+		}
+		if in.QPSLow != nil && len(g.cells) == 1 {
+			lines = append(lines, fmt.Sprintf("within this run: %s..%s QPS, %s us CPU/op (95 %%); other processes, runs and days differ by more, which --repeat shows",
+				count(in.QPSLow), count(in.QPSHigh), span(in.CPULow, in.CPUHigh)))
+		}
+		qpsWidths = append(qpsWidths, halfWidth(in.QPSLow, in.QPSHigh)...)
+		cpuWidths = append(cpuWidths, halfWidth(in.CPULow, in.CPUHigh)...)
+		if course := plain(in.Course); course != "" && (len(g.cells) == 1 || !strings.HasPrefix(course, "steady")) {
+			unsteady = append(unsteady, where+course)
+		}
+	}
+	if len(g.cells) > 1 && len(qpsWidths) > 0 {
+		line := fmt.Sprintf("within one run, median of %d: QPS +-%.1f %%", len(qpsWidths), 100*middle(qpsWidths))
+		if len(cpuWidths) > 0 {
+			line += fmt.Sprintf(", CPU/op +-%.1f %%", 100*middle(cpuWidths))
+		}
+		lines = append(lines, line+" (95 %, without what differs between runs)")
+		if len(unsteady) == 0 {
+			lines[0] += "; all steady"
+		}
+	}
+	for i, words := range unsteady {
+		if i == maxSlowSeconds {
+			return append(lines, fmt.Sprintf("runs that were not steady in all: %d of %d", len(unsteady), runs))
+		}
+		lines = append(lines, words)
+	}
+	return lines
+}
+
+// span is an interval of microseconds.
+func span(low, high *float64) string {
+	if low == nil || high == nil {
+		return "-"
+	}
+	return fmt.Sprintf("%.2f..%.2f", *low, *high)
+}
+
+// halfWidth is half of an interval as a part of its middle; empty where there is none.
+func halfWidth(low, high *float64) []float64 {
+	if low == nil || high == nil || *low+*high <= 0 {
+		return nil
+	}
+	return []float64{(*high - *low) / (*high + *low)}
+}
+
+func middle(xs []float64) float64 {
+	slices.Sort(xs)
+	return (xs[(len(xs)-1)/2] + xs[len(xs)/2]) / 2
 }
 
 // outlier is how many times p99.9 a wait must be to be told by itself.

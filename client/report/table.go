@@ -22,8 +22,6 @@ func (g group) row() []string {
 		}
 		return result.Number(float64(c.OK))
 	})
-	gc := count(g.median(func(c result.Cell) *float64 { return c.Server.GCCycles })) + " (" +
-		percent(g.median(func(c result.Cell) *float64 { return c.Server.GCCPUShare })) + ")"
 	policies := map[string]bool{}
 	policy := ""
 	for _, c := range g.counted() {
@@ -42,8 +40,36 @@ func (g group) row() []string {
 		micros(g.median(result.Cell.MaxUS)),
 		micros(g.median(func(c result.Cell) *float64 { return c.Server.CPUPerOp })),
 		megabytes(g.median(func(c result.Cell) *float64 { return c.Server.RSSPeakBytes })),
-		gc, known(policy),
+		g.gc(), known(policy),
 	}
+}
+
+// gc is the collector's cycles that ended within the window, and its share of the CPU time. The runtime accounts for a cycle
+// when it ends, so without one the share is not known, and with repeats both are those of the windows that had one: where
+// some had none it says how many had.
+func (g group) gc() string {
+	all, some := 0, group{}
+	for _, c := range g.counted() {
+		if c.Server.GCCycles == nil {
+			continue
+		}
+		all++
+		if *c.Server.GCCycles > 0 {
+			some.cells = append(some.cells, c)
+		}
+	}
+	cycles := func(c result.Cell) *float64 { return c.Server.GCCycles }
+	switch {
+	case all == 0:
+		return "- (-)"
+	case len(some.cells) == 0:
+		return "0 (-)"
+	}
+	text := shape(some.median(cycles), "%.4g", 1) + " (" + percent(some.median(func(c result.Cell) *float64 { return c.Server.GCCPUShare })) + ")"
+	if len(some.cells) < all {
+		text += fmt.Sprintf(" in %d of %d", len(some.cells), all)
+	}
+	return text
 }
 
 // writeTable writes what ran, then each mode under its heading with a row for each operation, its verdict below.

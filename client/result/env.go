@@ -86,21 +86,50 @@ type Load struct {
 // Since tells what the machine did between an earlier reading and this one, of which ours seconds of CPU time were the
 // measurement's own.
 func (l Load) Since(earlier Load, ours float64) Others {
-	delta := func(now, then *int64) *float64 {
-		if now == nil || then == nil {
-			return nil
-		}
-		return Number(float64(*now - *then))
+	var s LoadSum
+	s.Add(earlier, l)
+	return s.Others(ours)
+}
+
+// LoadSum is what the machine did in several stretches of time, in ticks and pages.
+type LoadSum struct{ busy, total, steal, swap sum }
+
+// sum adds differences; it is not known once one was not.
+type sum struct {
+	n       float64
+	unknown bool
+}
+
+func (s *sum) add(from, to *int64) {
+	if from == nil || to == nil {
+		s.unknown = true
+		return
 	}
-	busy, total := delta(l.BusyTicks, earlier.BusyTicks), delta(l.TotalTicks, earlier.TotalTicks)
+	s.n += float64(*to - *from)
+}
+
+func (s sum) number() *float64 {
+	if s.unknown {
+		return nil
+	}
+	return Number(s.n)
+}
+
+// Add adds what happened between two readings.
+func (s *LoadSum) Add(from, to Load) {
+	s.busy.add(from.BusyTicks, to.BusyTicks)
+	s.total.add(from.TotalTicks, to.TotalTicks)
+	s.steal.add(from.StealTicks, to.StealTicks)
+	s.swap.add(from.SwapPages, to.SwapPages)
+}
+
+// Others is the part of it that was not ours, which used so many seconds of CPU time.
+func (s LoadSum) Others(ours float64) Others {
+	busy, total := s.busy.number(), s.total.number()
 	if busy != nil {
 		busy = Number(max(0, *busy-ours*ticksPerSecond))
 	}
-	return Others{
-		CPUShare:   Ratio(busy, total),
-		StealShare: Ratio(delta(l.StealTicks, earlier.StealTicks), total),
-		SwapPages:  delta(l.SwapPages, earlier.SwapPages),
-	}
+	return Others{CPUShare: Ratio(busy, total), StealShare: Ratio(s.steal.number(), total), SwapPages: s.swap.number()}
 }
 
 // ticksPerSecond is what the kernel shows to programs on every system that Go runs on.

@@ -74,7 +74,7 @@ func Explanations() []Explanation {
 		{
 			"client_delay", "in open loop replies did not lie unread for most of the service time, as the system's time stamps of their arrival tell",
 			"A client that is late to read makes a fast server look slow, most of all at low rates.",
-			"Give the client a CPU of its own, or run it on another machine; stop what else runs; use fewer --workers.",
+			"Give the client a CPU of its own, or run it on another machine; stop what else runs; use fewer --workers. Over TLS and Unix sockets there are no time stamps, and the check says n/a: compare with PING at this rate.",
 		},
 		{
 			"clock_step", "the clock moves in steps of at most 10 us",

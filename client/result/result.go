@@ -134,6 +134,7 @@ type Cell struct {
 	Client        Client         `json:"client"`
 	Others        Others         `json:"others"`
 	SecondOpinion *SecondOpinion `json:"second_opinion,omitempty"`
+	WithinRun     *WithinRun     `json:"within_run,omitempty"`
 	Series        []Row          `json:"series"`                   // of long windows some seconds only: see [Thin]
 	SeriesSeconds int            `json:"series_seconds,omitempty"` // how many rows there were
 }
@@ -169,6 +170,24 @@ type Pace struct {
 	// not tell.
 	ReadDelayUS Latency `json:"read_delay_us"`
 	PingUS      Latency `json:"ping_us"` // service time of PING at the same rate, before and after the window
+}
+
+// WithinRun is what one window tells about its own precision, from slices of it. The intervals are of 95 %, by batch means with
+// a correction for autocorrelation (package compare, Within). They leave out what differs between processes, runs and days,
+// which only repeats show. Null where the window is too short, or nothing is known.
+type WithinRun struct {
+	SliceSeconds float64   `json:"slice_seconds"`
+	OK           []int64   `json:"ok"`                      // right replies, by slice
+	ServerCPUUS  []float64 `json:"server_cpu_us,omitempty"` // by slice; left out where the system does not tell
+
+	QPSLow  *float64 `json:"qps_low"`
+	QPSHigh *float64 `json:"qps_high"`
+	CPULow  *float64 `json:"server_cpu_us_per_op_low"`
+	CPUHigh *float64 `json:"server_cpu_us_per_op_high"`
+
+	Course string   `json:"course,omitempty"` // steady, drift, decay, jump or jumps, with its size
+	Change *float64 `json:"change"`           // rate of the last third over that of the first, minus 1
+	Note   string   `json:"note,omitempty"`   // why something is not known
 }
 
 // Others is what else the machine did during the window. Null where the system does not tell.
