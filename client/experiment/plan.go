@@ -35,7 +35,7 @@ type Config struct {
 	Source string // module from which kvserver is built; "": found from the working directory
 	Server string // a ready binary for all variants that name none; "": built
 	Cache  string // of built binaries; "": kvmark in the user's cache directory
-	Out    string // directory of the journal and the pictures
+	Out    string // directory of the journal
 
 	Progress func(Progress)
 	Logf     func(format string, args ...any)

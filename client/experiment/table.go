@@ -133,6 +133,9 @@ func (a *Analysis) summarySection() section {
 		rounds += fmt.Sprintf(" (%s)", a.Ended)
 	}
 	s.lines = append(s.lines, rounds+": "+how, fmt.Sprintf("%s; seed %d", p.Options, p.Seed))
+	if !strings.HasPrefix(p.Options, "chat") && !strings.HasPrefix(p.Options, "conns") {
+		s.lines = append(s.lines, "every server holds all keys before its first operation (with run, Sets begin on an empty one)")
+	}
 	if words := a.division(); words != "" {
 		s.lines = append(s.lines, words)
 	}

@@ -66,7 +66,7 @@ func count(c *result.Cell, out outcome) {
 		c.FirstError = out.first.Error()
 	}
 	c.QPS = result.Number(float64(out.ok) / out.seconds)
-	c.SeriesSeconds, c.Series = len(out.rows), out.rows
+	c.SeriesSeconds, c.Series = len(out.rows), result.Thin(out.rows) // of windows of days, several would not fit in memory
 	c.WithinRun = out.slices.summary()
 	c.LatencyUS, c.Histogram = out.latency.summary()
 	c.Open = out.due

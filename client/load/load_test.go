@@ -606,7 +606,7 @@ func idleWorker(t *testing.T, depth int) *worker {
 
 // openPhase is a phase of one worker whose window has just opened and does not close.
 func openPhase(k kind, depth int) *phase {
-	p := &phase{kind: k, depth: depth, t0: time.Now(), series: newSeries(1)}
+	p := &phase{kind: k, depth: depth, t0: time.Now(), series: newSeries(1, time.Second)}
 	p.end.Store(int64(time.Hour))
 	return p
 }

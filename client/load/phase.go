@@ -34,7 +34,7 @@ const cutGrace = 3 * time.Second
 func (s *session) phase(ctx context.Context, k kind, r Rate, length time.Duration, progress Progress) outcome {
 	p := &phase{
 		kind: k, depth: s.Pipeline, rate: r, length: length,
-		start: make(chan struct{}), series: newSeries(len(s.workers)),
+		start: make(chan struct{}), series: newSeries(len(s.workers), length),
 	}
 	count, piece := piecesOf(length)
 	p.end.Store(int64(length))

@@ -87,7 +87,8 @@ func deref(x *float64) float64 {
 	return *x
 }
 
-// join puts the server's rows beside ours, and names the likely cause of every second that stands out.
+// join puts the server's rows beside ours, and names the likely cause of every second that stands out, of a long window hour
+// by hour: what is usual may change in days, and is sought in all rows again for each that is not.
 func join(rows []result.Row, samples []*result.ServerRow) {
 	total := int64(0)
 	for _, r := range rows {
@@ -104,6 +105,13 @@ func join(rows []result.Row, samples []*result.ServerRow) {
 			}
 		}
 	}
+	for hour := range slices.Chunk(rows, result.MaxRows) {
+		findCauses(hour)
+	}
+}
+
+// findCauses names the likely cause of every row that stands out of the others.
+func findCauses(rows []result.Row) {
 	var whole []result.Row
 	for _, r := range rows {
 		if r.Seconds >= 0.99 && r.QPS != nil {

@@ -11,7 +11,9 @@ import (
 
 // series gathers one row a second from all workers. A worker hands in the histogram of a second when it gets its first
 // reply of a later one, so the lock is taken once a second by each; a row is summed up and its histogram reused as
-// soon as every worker has passed it, so memory does not grow with the window.
+// soon as every worker has passed it. Of a window longer than result.MaxRows seconds only those histograms are kept, as
+// text, whose rows the result will have as extremes. A row without takes 130 bytes and what the server says of its
+// second 220, 210 MB in a week, until the window ends; all histograms would be 300 MB or more beside that.
 type series struct {
 	mu     sync.Mutex
 	passed []int              // by worker: rows below this are handed in; gone: math.MaxInt
@@ -20,6 +22,10 @@ type series struct {
 	free   []*histogram
 	rows   []result.Row
 	ok     int64 // sum of what was handed in
+
+	planned  int    // rows of a long window; 0: it is short
+	stretch  int    // that the last row was in
+	extremes [3]int // its rows with least and most replies, and with the longest wait, so far
 }
 
 // closedRow is a row whose histogram is yet to be written as text.
@@ -28,8 +34,12 @@ type closedRow struct {
 	h *histogram
 }
 
-func newSeries(workers int) *series {
-	return &series{passed: make([]int, workers), open: map[int]*histogram{}}
+func newSeries(workers int, window time.Duration) *series {
+	s := &series{passed: make([]int, workers), open: map[int]*histogram{}}
+	if n := int(math.Ceil(window.Seconds())); n > result.MaxRows {
+		s.planned, s.stretch = n, -1
+	}
+	return s
 }
 
 // add takes in what worker counted in second, and that its next reply is in a second not before next. h is free again.
@@ -74,6 +84,41 @@ func (s *series) close(seconds float64) {
 	}
 	row.QPS = result.Number(float64(row.OK) / seconds)
 	s.rows = append(s.rows, row)
+	if s.planned > 0 {
+		s.forget(t)
+	}
+}
+
+// forget drops the histograms of rows that are no extremes of their stretch any more, now that there is row t.
+// REQUIRES: mu held.
+func (s *series) forget(t int) {
+	if at := result.Stretch(t, s.planned); at != s.stretch {
+		s.stretch, s.extremes = at, [3]int{t, t, t}
+		return
+	}
+	before := append(s.extremes[:len(s.extremes):len(s.extremes)], t)
+	for i, more := range []func(a, b result.Row) bool{
+		func(a, b result.Row) bool { return *a.QPS < *b.QPS },
+		func(a, b result.Row) bool { return *a.QPS > *b.QPS },
+		func(a, b result.Row) bool { return deref(a.MaxUS) > deref(b.MaxUS) },
+	} {
+		if more(s.rows[t], s.rows[s.extremes[i]]) {
+			s.extremes[i] = t
+		}
+	}
+	for _, old := range before {
+		if slices.Contains(s.extremes[:], old) {
+			continue
+		}
+		s.rows[old].Histogram = ""
+		s.closed = slices.DeleteFunc(s.closed, func(c closedRow) bool {
+			if c.t == old {
+				c.h.reset()
+				s.free = append(s.free, c.h)
+			}
+			return c.t == old
+		})
+	}
 }
 
 // settle writes the histograms of closed rows as text and makes them free. That takes too long for a worker.

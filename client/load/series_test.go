@@ -2,10 +2,13 @@ package load
 
 import (
 	"math"
+	"math/rand/v2"
 	"testing"
 	"time"
 
 	"pgregory.net/rapid"
+
+	"kvmark/client/result"
 )
 
 // Whatever the order in which workers hand in their seconds, every reply is in its own row, and no row is missing.
@@ -14,7 +17,7 @@ func TestSeriesHoldsEveryReplyInItsSecond(t *testing.T) {
 		workers := rapid.IntRange(1, 5).Draw(t, "workers")
 		window := time.Duration(rapid.Int64Range(1, 8000).Draw(t, "window ms")) * time.Millisecond
 		last := int((window - 1) / time.Second)
-		s := newSeries(workers)
+		s := newSeries(workers, window)
 		want := make([]int64, last+1)
 		at := make([]int, workers) // the second each worker is in; math.MaxInt: gone
 		h := newRowHistogram()
@@ -62,7 +65,7 @@ func TestSeriesHoldsEveryReplyInItsSecond(t *testing.T) {
 }
 
 func TestRowsOfALongWindowReuseTheirHistograms(t *testing.T) {
-	s, h := newSeries(2), newRowHistogram()
+	s, h := newSeries(2, time.Minute), newRowHistogram()
 	for second := range 2000 {
 		for w := range 2 {
 			h.record(time.Millisecond, 1)
@@ -79,7 +82,7 @@ func TestRowsOfALongWindowReuseTheirHistograms(t *testing.T) {
 }
 
 func TestSilentNamesTheWorkersThatAreLate(t *testing.T) {
-	s, h := newSeries(3), newRowHistogram()
+	s, h := newSeries(3, time.Minute), newRowHistogram()
 	s.add(0, 0, 5, h)
 	s.add(2, 0, math.MaxInt, h)
 	if got := s.silent(4); len(got) != 1 || got[0] != 1 {
@@ -159,4 +162,38 @@ func TestInfo(t *testing.T) {
 			}
 		}
 	})
+}
+
+// A long window keeps the histograms that its result will show, and no others.
+func TestALongWindowKeepsTheHistogramsOfItsExtremes(t *testing.T) {
+	const seconds = 4*result.MaxRows + 7
+	s, h := newSeries(1, seconds*time.Second), newRowHistogram()
+	r := rand.New(rand.NewPCG(1, 2))
+	for at := range seconds {
+		h.record(time.Duration(1+r.IntN(1e6))*time.Microsecond, 1+r.Int64N(1000))
+		next := at + 1
+		if next == seconds {
+			next = math.MaxInt
+		}
+		s.add(0, at, next, h)
+		if at%1000 == 0 {
+			s.settle()
+		}
+	}
+	rows := s.finish(seconds * time.Second)
+	kept := 0
+	for _, row := range rows {
+		if row.Histogram != "" {
+			kept++
+		}
+	}
+	thin := result.Thin(rows)
+	if len(rows) != seconds || kept == 0 || kept > len(thin) {
+		t.Errorf("%d rows, %d with a histogram; the result has %d", len(rows), kept, len(thin))
+	}
+	for _, row := range thin {
+		if row.Histogram == "" && row.T > 0 && row.T < seconds-1 { // the ends are there without being extremes
+			t.Errorf("row %v of the result has no histogram", row.T)
+		}
+	}
 }

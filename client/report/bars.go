@@ -154,7 +154,7 @@ func (f forest) svg() template.HTML {
 			anchor = "end"
 		}
 		fmt.Fprintf(&s, `<line class="%s" x1="%.2f%%" x2="%.2f%%" y1="4" y2="%d"/><text x="%.2f%%" y="%d" text-anchor="%s">%s</text>`,
-			class, percent(v), percent(v), bottom, percent(v), bottom+14, anchor, strings.Replace(fmt.Sprintf("%+.3g %%", v), "+0 %", "0", 1))
+			class, percent(v), percent(v), bottom, percent(v), bottom+14, anchor, effectTick(v, reach))
 	}
 	for i, e := range f.Effects {
 		y := 4 + effectHeight*i
@@ -173,6 +173,18 @@ func (f forest) svg() template.HTML {
 		s.WriteString("</g>")
 	}
 	return template.HTML(s.String() + "</svg>")
+}
+
+// effectTick is the text at a change of v per cent. Long ones between the ends and zero would lie over each other on a narrow screen.
+func effectTick(v, reach float64) string {
+	text := fmt.Sprintf("%+.6g %%", v)
+	switch {
+	case v == 0:
+		return "0"
+	case len(text) > 7 && math.Abs(v) < reach*0.9:
+		return ""
+	}
+	return text
 }
 
 func (f forest) alt() string {

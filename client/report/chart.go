@@ -242,7 +242,7 @@ func (c chart) writeNames(s *strings.Builder, x, y func(float64) float64) {
 			px, py, width := x(p.x), y(p.y), letter*float64(len([]rune(p.name)))
 			var best box
 			anchor, least := "", math.MaxInt
-			for _, dy := range []float64{-4, gap + 8, 4, -4 - height, gap + 8 + height} { // of the base line
+			for _, dy := range []float64{-4, gap + 8, 4, -5 - height*5/4, gap + 9 + height*5/4, -6 - height*5/2, gap + 10 + height*5/2, -7 - height*15/4} { // of the base line
 				for _, side := range []string{"start", "end"} {
 					at := box{px + gap, py + dy - height + 3, px + gap + width, py + dy + 3}
 					if side == "end" {

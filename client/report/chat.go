@@ -72,14 +72,14 @@ func chatGroups(f *result.File) (all []group, ladder bool) {
 // system is what VolanoMark printed of Java and the system, of Go.
 func system(f *result.File) [][2]string {
 	s, c, h := f.Env.Server, f.Env.Client, f.Env.Host
-	lines := [][2]string{{"kvmark version", cmp.Or(f.Version, "unknown")}}
+	lines := [][2]string{{"kvmark version", withCommit(cmp.Or(f.Version, "unknown"), c)}}
 	add := func(name, value string) {
 		if strings.TrimSpace(value) != "" {
 			lines = append(lines, [2]string{name, plain(value)})
 		}
 	}
 	add("server", cmp.Or(f.Plan.Target, f.Plan.Server))
-	add("server version", s.Version)
+	add("server version", withCommit(s.Version, s))
 	add("server go", strings.TrimSpace(s.Go+" "+s.GOEXPERIMENT))
 	if s.GOGC != "" {
 		add("server GC", fmt.Sprintf("GOGC %s, GOMEMLIMIT %s, GOMAXPROCS %s", s.GOGC, s.GOMEMLIMIT, s.GOMAXPROCS))

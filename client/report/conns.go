@@ -56,7 +56,7 @@ func writeConns(out io.Writer, f *result.File) error {
 func connsIntro(f *result.File) []string {
 	s, h, p := f.Env.Server, f.Env.Host, f.Plan.Extra
 	lines := []string{
-		fmt.Sprintf("%s, %s %s, %s; %s; %s", plain(cmp.Or(f.Plan.Target, "kvserver")), plain(cmp.Or(s.Version, "version unknown")), plain(s.Go), Plural(h.CPUs, "core"), h.CPU, moved(f)),
+		fmt.Sprintf("%s, %s, %s; %s; %s", plain(cmp.Or(f.Plan.Target, "kvserver")), plain(cmp.Or(s.Words(), "version unknown")), Plural(h.CPUs, "core"), h.CPU, moved(f)),
 		fmt.Sprintf("messages of %s bytes on each connection in turn, no replies; %s s after %s s of warm-up; %s; at most %s connections a second",
 			p["message_size"], trim(f.Plan.DurationSeconds), trim(f.Plan.WarmupSeconds), clientsWord(p["clients"]), p["connect_rate"]),
 	}

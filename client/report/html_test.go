@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"html"
 	"math"
+	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -139,6 +141,45 @@ func TestTicksAreRound(t *testing.T) {
 			if !round(v) {
 				t.Errorf("%v: tick %v", ends, v)
 			}
+		}
+	}
+}
+
+func TestNamesOfClosePointsDoNotOverlap(t *testing.T) {
+	c := chart{Title: "t", X: "x", Dots: true, Free: true, Lines: []curve{{name: "a", loose: true, points: []spot{
+		{x: 10, y: 100, name: "GOGC=50"}, {x: 10.1, y: 101, name: "GOGC=100"}, {x: 10.2, y: 100, name: "GOGC=off"}, {x: 20, y: 300, name: "GOGC=400"},
+	}}}}
+	var boxes []box
+	for _, m := range regexp.MustCompile(`<text class="over" x="([0-9.]+)" y="([0-9.]+)" text-anchor="(\w+)">([^<]+)<`).FindAllStringSubmatch(string(c.svg()), -1) {
+		x, errX := strconv.ParseFloat(m[1], 64)
+		y, errY := strconv.ParseFloat(m[2], 64)
+		if errX != nil || errY != nil {
+			t.Fatal(errX, errY)
+		}
+		b := box{x, y - 10, x + 6*float64(len(m[4])), y}
+		if m[3] == "end" {
+			b.left, b.right = x-6*float64(len(m[4])), x
+		}
+		for i, other := range boxes {
+			if b.hits(other) {
+				t.Errorf("%s lies over name %d", m[4], i)
+			}
+		}
+		boxes = append(boxes, b)
+	}
+	if len(boxes) != 4 {
+		t.Errorf("%d names", len(boxes))
+	}
+}
+
+func TestLongTicksLeaveRoomForEachOther(t *testing.T) {
+	for v, want := range map[float64]string{0: "0", 5: "+5 %", -4000: "-4000 %", 2000: "+2000 %", 12000: "", 20000: "+20000 %"} {
+		reach := max(4000, v)
+		if v == 12000 {
+			reach = 20000
+		}
+		if got := effectTick(v, reach); got != want {
+			t.Errorf("%v: %q, want %q", v, got, want)
 		}
 	}
 }

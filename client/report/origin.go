@@ -29,6 +29,14 @@ func machine(h result.Host) string {
 
 // introduction is what text begins with: where, with what and when, in one line, then what ran.
 func introduction(f *result.File, ran []string) []string {
+	if line := Introduction(f); line != "" {
+		return append([]string{line}, ran...)
+	}
+	return ran
+}
+
+// Introduction says in one line on what machine, with which kvmark, and when a result was measured; "" where none of it is known.
+func Introduction(f *result.File) string {
 	var words []string
 	if m := machine(f.Env.Host); m != "" {
 		words = append(words, m)
@@ -39,10 +47,7 @@ func introduction(f *result.File, ran []string) []string {
 	if !f.Started.IsZero() {
 		words = append(words, f.Started.UTC().Format("2006-01-02 15:04 UTC"))
 	}
-	if len(words) == 0 {
-		return ran
-	}
-	return append([]string{plain(strings.Join(words, "; "))}, ran...)
+	return plain(strings.Join(words, "; "))
 }
 
 // Plural is a number with its noun.
@@ -54,4 +59,12 @@ func plural(n, noun string) string {
 		noun += "s"
 	}
 	return n + " " + noun
+}
+
+// withCommit is a version with the commit of the program, where that is known.
+func withCommit(version string, p result.Process) string {
+	if c := p.Commit(); c != "" {
+		return version + ", commit " + c
+	}
+	return version
 }

@@ -8,6 +8,12 @@ import (
 // MaxRows bounds the rows of a cell that a file keeps: every second of the first hour, of longer windows the seconds that matter.
 const MaxRows = 3600
 
+// stretches are the parts of a long window of which the extremes are kept: three rows each; the rest of MaxRows is for causes.
+const stretches = MaxRows * 3 / 4 / 3
+
+// Stretch is the number of the stretch of a window that the row t lies in, of as many rows as given.
+func Stretch(t, rows int) int { return ((t+1)*stretches - 1) / rows }
+
 // Thin returns rows, or of more than MaxRows those that show the most: of every stretch of equal length the seconds
 // with the least and the most QPS and with the longest wait, and over all the slowest of those that have a cause. Each is as it was measured.
 func Thin(rows []Row) []Row {
@@ -15,7 +21,6 @@ func Thin(rows []Row) []Row {
 		return rows
 	}
 	keep := map[int]bool{0: true, len(rows) - 1: true}
-	const stretches = MaxRows * 3 / 4 / 3 // three rows each; the rest is for causes
 	for i := range stretches {
 		from, to := i*len(rows)/stretches, (i+1)*len(rows)/stretches
 		least, most, worst := from, from, from

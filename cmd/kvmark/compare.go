@@ -240,6 +240,11 @@ func writeComparison(w io.Writer, a *experiment.Analysis, f *result.File, format
 	case report.Bench:
 		return a.WriteBench(w)
 	}
+	if line := report.Introduction(f); line != "" {
+		if _, err := fmt.Fprintln(w, line); err != nil {
+			return err
+		}
+	}
 	return a.WriteTable(w)
 }
 

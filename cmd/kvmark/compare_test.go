@@ -339,3 +339,18 @@ func TestARefusedCommandLeavesNoDirectory(t *testing.T) {
 		}
 	}
 }
+
+func TestAPlanOfOneRoundHasOneRound(t *testing.T) {
+	c := experiment.DefaultConfig()
+	c.Factors, c.Load.Modes, c.Rounds = []experiment.Factor{{Name: "GOGC", Values: []string{"50", "100"}}}, []string{"memory"}, 1
+	if words := planWords(c); !strings.Contains(words, "a round is 3 samples") || !strings.Contains(words, "; 1 round, at least") {
+		t.Error(words)
+	}
+	if c.Rounds = 2; !strings.Contains(planWords(c), "; 2 rounds, at least") {
+		t.Error(planWords(c))
+	}
+	_, round := c.Round()
+	if c.Rounds, c.Budget = 0, round*3/2; !strings.Contains(planWords(c), "at most 1 round in") {
+		t.Error(planWords(c))
+	}
+}
