@@ -85,9 +85,12 @@ func total(xs []float64) (sum float64) {
 // minMove is the change of a rate within a window below which it is called steady.
 const minMove = 0.03
 
+// maxUnclear is the change from the first third to the last that no steady rate has, also where noise hides its shape.
+const maxUnclear = 0.05
+
 // Course is how a rate went within a window.
 type Course struct {
-	Word   string // steady, drift, decay, jump, jumps
+	Word   string // steady, drift, decay, jump, jumps; noisy: the thirds differ, and no shape stands out
 	Change Value  // last third over first third, minus 1
 	Detail string // of a rate that was not steady
 }
@@ -95,8 +98,8 @@ type Course struct {
 // FindCourse tells how the rate ok/seconds went over the slices of a window. Five shapes are fitted to the means of up to
 // 20 batches by least squares: a level, a line (drift), a level that is approached from above or below (decay), and one or two
 // jumps. The best by Schwarz's criterion is named (Estimating the dimension of a model, Annals of Statistics 6, 1978), with
-// each parameter counted twice, since batches depend on each other a little; what moves by less than 3 % is steady. It is
-// undefined (no Word) for fewer than [MinSlices].
+// each parameter counted twice, since batches depend on each other a little; what moves by less than 3 % is steady, unless the
+// last third differs from the first by more than 5 %: then noise hides how it went. It is undefined (no Word) for fewer than [MinSlices].
 func FindCourse(ok, seconds []float64) Course {
 	if len(ok) != len(seconds) || len(ok) < MinSlices {
 		return Course{}
@@ -132,6 +135,9 @@ func FindCourse(ok, seconds []float64) Course {
 	}
 	for _, s := range jumps(ys) {
 		consider(s)
+	}
+	if c.Word == "steady" && math.Abs(c.Change.Float) > maxUnclear {
+		c.Word = "noisy"
 	}
 	return c
 }

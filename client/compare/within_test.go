@@ -1,8 +1,10 @@
 package compare
 
 import (
+	"encoding/json"
 	"math"
 	"math/rand/v2"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -101,5 +103,92 @@ func TestCourseOfAWindowIsNamed(t *testing.T) {
 		if named < 90 {
 			t.Errorf("%s: %d of %d windows are called %q..., want 90; one was called %q", tt.name, named, windows, tt.want, last)
 		}
+	}
+}
+
+// recorded are runs of one binary with one configuration, one after the other on a machine with 2 cores, 8 workers, 1.5 s of Set and 1.5 s of Get each, while
+// the machine also did other things.
+func recorded(t *testing.T) (byOp map[string][]record) {
+	t.Helper()
+	text, err := os.ReadFile("testdata/aa.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all []record
+	if err := json.Unmarshal(text, &all); err != nil {
+		t.Fatal(err)
+	}
+	byOp = map[string][]record{}
+	for _, r := range all {
+		byOp[r.Op] = append(byOp[r.Op], r)
+	}
+	return byOp
+}
+
+type record struct {
+	Op    string    `json:"op"`
+	Slice float64   `json:"slice_seconds"`
+	OK    []float64 `json:"ok"`
+	CPU   []float64 `json:"server_cpu_us"`
+}
+
+func (r record) seconds() []float64 { return slices.Repeat([]float64{r.Slice}, len(r.OK)) }
+
+// coverage is how many intervals hold the median of all other runs.
+func coverage(runs []record, above, below func(record) []float64) (hits int) {
+	for i, r := range runs {
+		var others []float64
+		for j, o := range runs {
+			if j != i {
+				others = append(others, total(above(o))/total(below(o)))
+			}
+		}
+		m := median(others)
+		if in := Within(above(r), below(r)); in.OK && in.Low <= m && m <= in.High {
+			hits++
+		}
+	}
+	return hits
+}
+
+// What the interval says is about its own window. Between runs of the same binary there is more, which it leaves out: how often
+// it holds the median of all other runs shows how much, and is what README says.
+func TestIntervalWithinARunAgainstOtherRuns(t *testing.T) {
+	ok := func(r record) []float64 { return r.OK }
+	cpu := func(r record) []float64 { return r.CPU }
+	hitsQPS, hitsCPU, n := 0, 0, 0
+	for _, runs := range recorded(t) {
+		n += len(runs)
+		hitsQPS += coverage(runs, ok, record.seconds)
+		hitsCPU += coverage(runs, cpu, ok)
+	}
+	t.Logf("of %d intervals of one run, %d of QPS and %d of CPU per operation hold the median of the other runs", n, hitsQPS, hitsCPU)
+	if n != 12 || hitsQPS != 5 || hitsCPU != 4 {
+		t.Errorf("%d runs, %d and %d hits; README says 12, 5 and 4", n, hitsQPS, hitsCPU)
+	}
+}
+
+// A drift of 10 % is put into recorded windows, whose noise is that of a real machine.
+func TestADriftInRecordedRunsIsNamed(t *testing.T) {
+	quiet, found, n := 0, 0, 0
+	for _, runs := range recorded(t) {
+		for _, r := range runs {
+			n++
+			if FindCourse(r.OK, r.seconds()).Word != "steady" {
+				continue
+			}
+			quiet++
+			slower := slices.Clone(r.OK)
+			for i := range slower {
+				slower[i] *= 1 - 0.1*(float64(i)+0.5)/float64(len(slower))
+			}
+			if c := FindCourse(slower, r.seconds()); c.Word != "steady" && c.Change.Float < 0 {
+				found++
+			}
+		}
+	}
+	t.Logf("of %d recorded windows %d are steady; with a drift of 10 %%, %d of those are not", n, quiet, found)
+	if quiet != 2 || found != 1 {
+		t.Errorf("%d steady, of which %d are told to drift; it was 2 and 1", quiet, found)
 	}
 }

@@ -185,7 +185,7 @@ type WithinRun struct {
 	CPULow  *float64 `json:"server_cpu_us_per_op_low"`
 	CPUHigh *float64 `json:"server_cpu_us_per_op_high"`
 
-	Course string   `json:"course,omitempty"` // steady, drift, decay, jump or jumps, with its size
+	Course string   `json:"course,omitempty"` // steady, drift, decay, jump, jumps or noisy, with its size
 	Change *float64 `json:"change"`           // rate of the last third over that of the first, minus 1
 	Note   string   `json:"note,omitempty"`   // why something is not known
 }

@@ -36,7 +36,7 @@ const (
 	maxLatenessUS = 150
 )
 
-const threads = 8 // of the minimal client
+const maxThreads = 8 // of the minimal client, which has as many as kvmark has workers otherwise
 
 type options struct {
 	kvmark, kvserver                              string
@@ -74,7 +74,8 @@ func main() {
 // figures are what one client says about one window, in us; 0 is not known.
 type figures struct {
 	P50, P99, Late, Response float64
-	Failed                   string // checks of kvmark
+	Busy                     float64 // part of the CPUs that other processes and the hypervisor took, while kvmark ran
+	Failed                   string  // checks of kvmark
 }
 
 // cell is one line of the table.
@@ -90,7 +91,7 @@ func (o *options) table(ctx context.Context, w io.Writer) error {
 		return err
 	}
 	out := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(out, "server\tGOMAXPROCS\tworkers\tarrivals\trate\tminimal p50\tp99\tlate p99\tkvmark p50\tp99\tlate p99\tresponse p99\tp50 ratio\tp99 ratio\t\t")
+	fmt.Fprintln(out, "server\tGOMAXPROCS\tworkers\tarrivals\trate\tminimal p50\tp99\tlate p99\tresponse p99\tkvmark p50\tp99\tlate p99\tresponse p99\tp50 ratio\tp99 ratio\tothers\t\t")
 	good := 0
 	for _, server := range strings.Split(o.servers, ",") {
 		s, err := rig.Start(ctx, rig.Spec{Name: server, Kvserver: o.kvserver, Sync: "interval"})
@@ -106,8 +107,8 @@ func (o *options) table(ctx context.Context, w io.Writer) error {
 			if words == "" {
 				good++
 			}
-			fmt.Fprintf(out, "%s\t%d\t%d\t%s\t%d\t%.0f\t%.0f\t%.0f\t%.0f\t%.0f\t%.0f\t%.0f\t%.2f\t%.2f\t%s\t\n", server, c.gomaxprocs, c.workers, c.arrivals, c.rate,
-				c.minimal.P50, c.minimal.P99, c.minimal.Late, c.kvmark.P50, c.kvmark.P99, c.kvmark.Late, c.kvmark.Response, c.kvmark.P50/c.minimal.P50, c.kvmark.P99/c.minimal.P99, words)
+			fmt.Fprintf(out, "%s\t%d\t%d\t%s\t%d\t%.0f\t%.0f\t%.0f\t%.0f\t%.0f\t%.0f\t%.0f\t%.0f\t%.2f\t%.2f\t%.0f %%\t%s\t\n", server, c.gomaxprocs, c.workers, c.arrivals, c.rate,
+				c.minimal.P50, c.minimal.P99, c.minimal.Late, c.minimal.Response, c.kvmark.P50, c.kvmark.P99, c.kvmark.Late, c.kvmark.Response, c.kvmark.P50/c.minimal.P50, c.kvmark.P99/c.minimal.P99, 100*c.kvmark.Busy, words)
 			fmt.Fprintf(os.Stderr, "%d of %d\n", i+1, len(cells))
 		}
 		if err := errors.Join(err, s.Stop()); err != nil {
@@ -196,7 +197,8 @@ func median(rounds []figures) figures {
 	}
 	f := figures{
 		of(func(f figures) float64 { return f.P50 }), of(func(f figures) float64 { return f.P99 }),
-		of(func(f figures) float64 { return f.Late }), of(func(f figures) float64 { return f.Response }), "",
+		of(func(f figures) float64 { return f.Late }), of(func(f figures) float64 { return f.Response }),
+		of(func(f figures) float64 { return f.Busy }), "",
 	}
 	for _, r := range rounds {
 		f.Failed = cmp.Or(f.Failed, r.Failed)
@@ -209,7 +211,7 @@ func (o *options) runMinimal(ctx context.Context, c *cell, addr string) (f figur
 	if err != nil {
 		return f, err
 	}
-	cmd := exec.CommandContext(ctx, self, "-minimal", addr, "-rates", strconv.Itoa(c.rate), "-arrivals", c.arrivals,
+	cmd := exec.CommandContext(ctx, self, "-minimal", addr, "-rates", strconv.Itoa(c.rate), "-workers", strconv.Itoa(min(c.workers, maxThreads)), "-arrivals", c.arrivals,
 		"-seconds", strconv.FormatFloat(o.length(c).Seconds(), 'f', -1, 64))
 	cmd.Env = append(os.Environ(), "GODEBUG=asyncpreemptoff=1")
 	cmd.Stderr = os.Stderr
@@ -229,14 +231,18 @@ func (o *options) beMinimal(_ context.Context, w io.Writer) error {
 	if err != nil {
 		return err
 	}
-	times, late, err := minimalLoad{addr, threads, rate, o.arrivals == "poisson", time.Duration(o.seconds * 1e9)}.run()
+	threads, err := strconv.Atoi(o.workers)
+	if err != nil {
+		return err
+	}
+	times, late, response, err := minimalLoad{addr, threads, rate, o.arrivals == "poisson", time.Duration(o.seconds * 1e9)}.run()
 	if err != nil {
 		return err
 	}
 	at := func(sorted []time.Duration, q float64) float64 {
 		return float64(sorted[int(q*float64(len(sorted)-1))]) / 1e3
 	}
-	return json.NewEncoder(w).Encode(figures{P50: at(times, 0.5), P99: at(times, 0.99), Late: at(late, 0.99)})
+	return json.NewEncoder(w).Encode(figures{P50: at(times, 0.5), P99: at(times, 0.99), Late: at(late, 0.99), Response: at(response, 0.99)})
 }
 
 func (o *options) runKvmark(ctx context.Context, c *cell, addr string) (f figures, err error) {
@@ -268,5 +274,6 @@ func (o *options) runKvmark(ctx context.Context, c *cell, addr string) (f figure
 	}
 	f.P50, f.P99 = number(got.LatencyUS.P50), number(got.LatencyUS.P99)
 	f.Late, f.Response = number(got.Pace.LatenessUS.P99), number(got.Pace.ResponseUS.P99)
+	f.Busy = number(got.Others.CPUShare) + number(got.Others.StealShare)
 	return f, nil
 }

@@ -28,45 +28,47 @@ type minimalLoad struct {
 	length  time.Duration
 }
 
-// run returns the service times of all requests, and how late they were sent on a free connection, sorted.
-func (m minimalLoad) run() (times, late []time.Duration, err error) {
+// run returns the service times of all requests, how late they were sent on a free connection, and the times from when they
+// were due to their replies, sorted.
+func (m minimalLoad) run() (times, late, response []time.Duration, err error) {
 	runtime.GOMAXPROCS(m.threads + 4)
 	debug.SetGCPercent(-1)
-	all, allLate := make([][]time.Duration, m.threads), make([][]time.Duration, m.threads)
+	all, allLate, allResponse := make([][]time.Duration, m.threads), make([][]time.Duration, m.threads), make([][]time.Duration, m.threads)
 	errs := make([]error, m.threads)
 	begin := monotonic() + int64(50*time.Millisecond) // for all to be connected
 	var running sync.WaitGroup
 	for i := range m.threads {
 		running.Go(func() {
 			runtime.LockOSThread()
-			all[i], allLate[i], errs[i] = m.thread(i, begin)
+			all[i], allLate[i], allResponse[i], errs[i] = m.thread(i, begin)
 		})
 	}
 	running.Wait()
-	times, late = slices.Concat(all...), slices.Concat(allLate...)
+	times, late, response = slices.Concat(all...), slices.Concat(allLate...), slices.Concat(allResponse...)
 	slices.Sort(times)
 	slices.Sort(late)
-	return times, late, errors.Join(errs...)
+	slices.Sort(response)
+	return times, late, response, errors.Join(errs...)
 }
 
-func (m minimalLoad) thread(i int, begin int64) (times, late []time.Duration, err error) {
+func (m minimalLoad) thread(i int, begin int64) (times, late, response []time.Duration, err error) {
 	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM, 0)
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
 	defer syscall.Close(fd)
 	if err := syscall.Connect(fd, &syscall.SockaddrInet4{Port: int(m.addr.Port()), Addr: m.addr.Addr().As4()}); err != nil {
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
 	if err := syscall.SetsockoptInt(fd, syscall.IPPROTO_TCP, syscall.TCP_NODELAY, 1); err != nil {
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
 	key, value := "minimal"+strconv.Itoa(i), bytes.Repeat([]byte("v"), 56)
 	set := fmt.Appendf(nil, "*3\r\n$3\r\nSET\r\n$%d\r\n%s\r\n$%d\r\n%s\r\n", len(key), key, len(value), value)
 	get := fmt.Appendf(nil, "*2\r\n$3\r\nGET\r\n$%d\r\n%s\r\n", len(key), key)
 	buf := make([]byte, 1024)
 	if err := exchange(fd, set, buf, len("+OK\r\n")); err != nil {
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
 	rng := rand.New(rand.NewPCG(1, uint64(i)))
 	gap := func() float64 {
@@ -84,13 +86,14 @@ func (m minimalLoad) thread(i int, begin int64) (times, late []time.Duration, er
 		sleepUntil(begin + int64(at))
 		sent := monotonic()
 		if err := exchange(fd, get, buf, len(value)+len("$56\r\n\r\n")); err != nil {
-			return nil, nil, err
+			return nil, nil, nil, err
 		}
 		late = append(late, time.Duration(sent-max(free, begin+int64(at))))
 		free = monotonic()
 		times = append(times, time.Duration(free-sent))
+		response = append(response, time.Duration(free-begin-int64(at)))
 	}
-	return times, late, nil
+	return times, late, response, nil
 }
 
 // exchange sends a request and reads a reply of n bytes.
