@@ -32,7 +32,11 @@ func Check(fs vfs.FS, dir string) ([]wal.SegmentReport, error) {
 			return nil, err
 		}
 	}
-	var all []wal.SegmentReport
+	return p.check(damage)
+}
+
+// check is [Check] for a directory whose FORMAT has that damage.
+func (p *place) check(damage error) (all []wal.SegmentReport, err error) {
 	report := func(path string, err error) {
 		r := wal.SegmentReport{Path: path}
 		setDamage(&r, err)
@@ -41,7 +45,7 @@ func Check(fs vfs.FS, dir string) ([]wal.SegmentReport, error) {
 	if damage != nil {
 		report(p.path(formatName), damage)
 	}
-	numbers, _, err := listCheckpoints(fs, p.path(checkpointName))
+	numbers, _, err := listCheckpoints(p.fs, p.path(checkpointName))
 	errs := []error{err}
 	for i, n := range numbers {
 		reports, err := p.checkCheckpoint(n, p.mode == storage.File && i == len(numbers)-1)
@@ -49,7 +53,7 @@ func Check(fs vfs.FS, dir string) ([]wal.SegmentReport, error) {
 	}
 	if p.mode == storage.LSM {
 		r := wal.SegmentReport{Path: p.path(lsmName)}
-		if r.Records, err = lsm.Check(fs, dir, lsm.Identity(p.identity), p.storeRecord(numbers)); err != nil {
+		if r.Records, err = lsm.Check(p.fs, p.dir, lsm.Identity(p.identity), p.storeRecord(numbers)); err != nil {
 			setDamage(&r, err)
 		}
 		all = append(all, r)
@@ -65,7 +69,7 @@ func Check(fs vfs.FS, dir string) ([]wal.SegmentReport, error) {
 	}
 	// What a start would say in spite of all this.
 	if err := p.verify(&Options{Logf: func(string, ...any) {}}, end); err != nil {
-		report(dir, err)
+		report(p.dir, err)
 	}
 	return all, nil
 }
@@ -235,9 +239,9 @@ func setDamage(r *wal.SegmentReport, err error) {
 	}
 }
 
-// Dump calls fn for every readable record of the log of a data directory, in order, whatever the state of the rest. It changes
-// nothing. The error is fn's, or says what is damaged.
-func Dump(fs vfs.FS, dir string, fn func(segment uint64, offset int64, payload []byte) error) error {
+// Dump calls state for every entry of the newest checkpoint of a data directory, and then fn for every readable record of the log, in
+// order, whatever the state of the rest. It changes nothing. The error is that of state or fn, or says what is damaged.
+func Dump(fs vfs.FS, dir string, state func(checkpoint uint64, e entry.Entry) error, fn func(segment uint64, offset int64, payload []byte) error) error {
 	if fs == nil {
 		fs = vfs.Default
 	}
@@ -246,8 +250,16 @@ func Dump(fs vfs.FS, dir string, fn func(segment uint64, offset int64, payload [
 	if p == nil || serr != nil || damage != nil && (len(segments) == 0 || !isDamage(damage)) {
 		return errors.Join(damage, serr, err)
 	}
+	errs := []error{damage}
+	if err == nil { // else its mode is not known
+		_, err := p.state(state)
+		errs = append(errs, err)
+		if err != nil && !IsDamage(err) {
+			return errors.Join(errs...)
+		}
+	}
 	reports, err := wal.Scan(fs, p.path(walName), wal.Identity(p.identity), fn)
-	errs := []error{damage, err}
+	errs = append(errs, err)
 	for _, r := range reports {
 		if r.State == wal.Corrupt {
 			errs = append(errs, damageOf(r))

@@ -12,6 +12,7 @@ import (
 
 	"kvmark/storage"
 	"kvmark/wal"
+	"kvmark/wal/entry"
 )
 
 // A record with a valid checksum that holds no entries is damage at its place. What is around it is read.
@@ -28,7 +29,7 @@ func TestARecordThatMakesNoSenseIsDamage(t *testing.T) {
 	shutdown(t, srv)
 
 	var offsets []int64
-	if err := Dump(fs, "/data", func(_ uint64, offset int64, _ []byte) error { offsets = append(offsets, offset); return nil }); err != nil || len(offsets) != 4 {
+	if err := Dump(fs, "/data", func(uint64, entry.Entry) error { return nil }, func(_ uint64, offset int64, _ []byte) error { offsets = append(offsets, offset); return nil }); err != nil || len(offsets) != 4 {
 		t.Fatalf("dump: records at %v, %v", offsets, err)
 	}
 	reports, err := Check(fs, "/data")
@@ -91,7 +92,7 @@ func TestDumpOfANewerVersion(t *testing.T) {
 	speak(t, srv).want("SET k v", ok)
 	shutdown(t, srv)
 	writeFile(t, fs, "/data/FORMAT", []byte(Format{formatVersion + 1, storage.Memory, identity{1}}.text()))
-	err := Dump(fs, "/data", func(uint64, int64, []byte) error { return errors.New("it is read") })
+	err := Dump(fs, "/data", func(uint64, entry.Entry) error { return nil }, func(uint64, int64, []byte) error { return errors.New("it is read") })
 	if err == nil || !strings.Contains(err.Error(), "version 3") || strings.Contains(err.Error(), "it is read") {
 		t.Errorf("got %v", err)
 	}

@@ -122,6 +122,31 @@ func (h checkpointHeader) check(p *place, number uint64) error {
 	return nil
 }
 
+// Checkpoints of version 1 have a header of oldCheckpointMagic alone, and the checksums of their frames begin with 0. All else is as
+// in version 2.
+const oldCheckpointMagic = "kvmckpt1"
+
+func (p *place) checkpointHeaderSize() int64 {
+	if p.old {
+		return int64(len(oldCheckpointMagic))
+	}
+	return int64(checkpointHeaderSize)
+}
+
+// parseCheckpointHeader says what is wrong with the header of that checkpoint. seed is where the checksum of every frame begins.
+func (p *place) parseCheckpointHeader(b []byte, number uint64) (h checkpointHeader, seed uint32, err error) {
+	if p.old {
+		if string(b) != oldCheckpointMagic {
+			err = fmt.Errorf("checkpoint begins with %q, not %q", b, oldCheckpointMagic)
+		}
+		return h, 0, err
+	}
+	if h, err = parseCheckpointHeader(b); err == nil {
+		err = h.check(p, number)
+	}
+	return h, h.seed(), err
+}
+
 // readCheckpointHeader returns the header of a checkpoint; the zero one if it has none that can be read.
 func readCheckpointHeader(fs vfs.FS, path string) (h checkpointHeader, err error) {
 	f, err := fs.Open(path)
@@ -214,18 +239,15 @@ func (p *place) readCheckpoint(path string, number uint64, fn func(kind byte, pa
 	damaged := func(format string, args ...any) (checkpointHeader, int64, int64, error) {
 		return h, frames, size, &wal.CorruptionError{Path: path, Offset: offset, Err: fmt.Errorf(format, args...)}
 	}
-	head := make([]byte, min(size, int64(checkpointHeaderSize)))
+	head := make([]byte, min(size, p.checkpointHeaderSize()))
 	if _, err := io.ReadFull(r, head); err != nil {
 		return damaged("%w", err)
 	}
-	if h, err = parseCheckpointHeader(head); err == nil {
-		err = h.check(p, number)
-	}
-	if err != nil {
+	var seed uint32
+	if h, seed, err = p.parseCheckpointHeader(head, number); err != nil {
 		return damaged("%w", err)
 	}
-	seed := h.seed()
-	offset = int64(checkpointHeaderSize)
+	offset = int64(len(head))
 	var payload []byte
 	for {
 		var header [frameHeader]byte
@@ -317,6 +339,7 @@ func (srv *Server) checkpointWhenDue() {
 			return
 		case <-srv.checkpoints.wanted:
 		case <-ticker.C:
+			srv.serveBackup()
 			if time.Now().Before(notBefore) || !srv.checkpointDue() {
 				continue
 			}

@@ -27,6 +27,7 @@ import (
 //	checkpoint/  states of the store from which a start need not replay the whole log
 //	values/      the file mode's values
 //	lsm/         the lsm mode's tables
+//	backup/      while a backup is being made, see backup.go
 const (
 	lockName       = "LOCK"
 	pidName        = "PID"
@@ -47,6 +48,7 @@ type place struct {
 	dir      string
 	mode     storage.Mode
 	identity identity
+	old      bool // of version 1, see upgrade.go
 }
 
 func (p *place) path(elem ...string) string {

@@ -48,7 +48,7 @@ func parseIdentity(text string) (id identity, err error) {
 //	identity 00112233445566778899aabbccddeeff
 //	checksum 89abcdef
 //
-// Version 1 had no identity and no checksum. It is refused.
+// Version 1 had no identity and no checksum. It is refused; see upgrade.go.
 const (
 	formatTitle   = "kvmark data directory"
 	formatVersion = 2
@@ -102,8 +102,8 @@ func ReadFormat(fs vfs.FS, dir string) (Format, error) {
 	}
 	for _, mode := range storage.Modes() {
 		if text == oldFormat(mode) {
-			return Format{Version: 1, Mode: mode}, fmt.Errorf("kvserver: %w: %s has version 1, this program reads version %d; only the kvserver that made it reads it: start that one, or give another --dir",
-				ErrOldFormat, path, formatVersion)
+			return Format{Version: 1, Mode: mode}, fmt.Errorf("kvserver: %w: %s has version 1, this program reads version %d; kvserver upgrade %s TO makes a new directory of it, or give another --dir",
+				ErrOldFormat, path, formatVersion, dir)
 		}
 	}
 	lines, err := unseal(text)

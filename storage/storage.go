@@ -191,6 +191,21 @@ func opened[S Store](s S, err error) (Store, error) {
 	return s, nil
 }
 
+// Entries calls fn with every entry in a record of a checkpoint of a mode that keeps all in memory. Key and value are valid during
+// the call.
+func Entries(m Mode, rec []byte, fn func(key, value []byte) error) (err error) {
+	s, err := Open(m, Options{})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, s.Close()) }()
+	err = s.Restore(rec)
+	for shard := 0; err == nil && shard < s.Shards(); shard++ {
+		err = s.Range(shard, fn)
+	}
+	return err
+}
+
 // CheckRecord returns why a record is not one that a checkpoint of this mode has.
 func CheckRecord(m Mode, rec []byte) error {
 	switch m {

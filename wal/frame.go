@@ -37,6 +37,9 @@ const (
 	maxSegment    = 9_999_999_999
 )
 
+// HeaderSize is the size of a segment's header. A segment that is no longer is complete, and empty.
+const HeaderSize = int64(segmentHeaderSize)
+
 // MaxRecord is the largest payload that [Log.Append] takes, in bytes.
 const MaxRecord = 512 << 20
 

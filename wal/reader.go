@@ -61,7 +61,7 @@ func openReader(fs vfs.FS, path string, p segmentPlace) (*reader, error) {
 	if err != nil {
 		return nil, fmt.Errorf("wal: size of %s: %w", path, errors.Join(err, f.Close()))
 	}
-	return &reader{file: f, path: path, size: info.Size(), place: p, sum: newSummer(p.identity, p.number)}, nil
+	return &reader{file: f, path: path, size: info.Size(), place: p, sum: p.summer()}, nil
 }
 
 // window returns at least n bytes from offset on, more if they are at hand. A buffer grows only to n.
@@ -170,17 +170,21 @@ func (r *reader) zeros(offset, end int64) (bool, error) {
 func (r *reader) verify(rep *SegmentReport, fn, behind recordFunc) error {
 	rep.Path, rep.Size = r.path, r.size
 	newest := r.place.newest
-	if done, err := r.verifyHeader(rep); done || err != nil {
+	header, start := r.verifyHeader, int64(segmentHeaderSize)
+	if r.place.old {
+		header, start = r.verifyOldHeader, oldHeaderSize
+	}
+	if done, err := header(rep); done || err != nil {
 		return err
 	}
 	if rep.State == Corrupt { // the header alone, for all that is known
-		_, _, err := r.search(rep, int64(segmentHeaderSize), behind)
+		_, _, err := r.search(rep, start, behind)
 		if err == errCrafted {
 			err = nil
 		}
 		return err
 	}
-	offset, reason := int64(segmentHeaderSize), error(nil)
+	offset, reason := start, error(nil)
 	for offset < r.size {
 		fr, err := r.frame(offset)
 		if err == nil && rep.ended {

@@ -165,6 +165,7 @@ type segmentPlace struct {
 	number       uint64
 	previous, id uint64 // of the segment in front of it, and its own; 0 if that is not known
 	newest       bool
+	old          bool // of format version 1, see old.go
 }
 
 func scanSegment(fs vfs.FS, dir string, p segmentPlace, fn, behind recordFunc) (SegmentReport, error) {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -107,22 +108,37 @@ func repairCommand(stdout io.Writer) *cli.Command {
 }
 
 func oneDir(c *cli.Context) (string, error) {
+	dirs, err := directories(c, "one data directory", 1)
+	if err != nil {
+		return "", err
+	}
+	return dirs[0], nil
+}
+
+// directories returns the n arguments of a command that takes directories.
+func directories(c *cli.Context, what string, n int) ([]string, error) {
 	args := c.Args().Slice()
 	for i, a := range args {
 		if i > 0 && strings.HasPrefix(a, "-") {
-			return "", usageError{fmt.Errorf("options go before the directory, but %s follows %s: see kvserver %s --help", a, args[0], c.Command.Name)}
+			return nil, usageError{fmt.Errorf("options go before the directory, but %s follows %s: see kvserver %s --help", a, args[0], c.Command.Name)}
 		}
 	}
-	if len(args) != 1 {
-		return "", usageError{fmt.Errorf("%s takes one data directory, not %d arguments", c.Command.Name, len(args))}
+	if len(args) != n {
+		return nil, usageError{fmt.Errorf("%s takes %s, not %d arguments", c.Command.Name, what, len(args))}
 	}
-	if args[0] == "" {
-		return "", usageError{fmt.Errorf("%s takes a data directory, and what is given is empty", c.Command.Name)}
+	if slices.Contains(args, "") {
+		return nil, usageError{fmt.Errorf("%s takes %s, and what is given is empty", c.Command.Name, what)}
 	}
-	return args[0], nil
+	return args, nil
 }
 
-// dumpedRecord is a line of dump. Bytes that are no UTF-8 are given in base64, under another name.
+// dumpedState is a line of dump for an entry of the checkpoint.
+type dumpedState struct {
+	Checkpoint uint64        `json:"checkpoint"`
+	Entries    []dumpedEntry `json:"entries"`
+}
+
+// dumpedRecord is a line of dump for a record of the log. Bytes that are no UTF-8 are given in base64, under another name.
 type dumpedRecord struct {
 	Segment uint64        `json:"segment"`
 	Offset  int64         `json:"offset"`
@@ -140,9 +156,11 @@ type dumpedEntry struct {
 
 func dumpCommand(stdout io.Writer) *cli.Command {
 	return &cli.Command{
-		Name:      "dump",
-		Usage:     "print the log, a JSON line for each record",
-		UsageText: "kvserver dump DIR\n\nExit code 0: the whole log but for a torn tail; 1: not all of it, stderr says what is missing where; 2: a mistake in the\ncommand line.",
+		Name:  "dump",
+		Usage: "print the newest checkpoint and the log, a JSON line for each entry and record",
+		UsageText: "kvserver dump DIR\n\nLines of the checkpoint have \"checkpoint\", the first segment of the log that is replayed over it; first all values, then when\n" +
+			"keys end. Lines of the log have \"segment\" and \"offset\". The tables of lsm, from which the values of its checkpoint are, can\n" +
+			"hold newer ones that are in the log, too.\n\nExit code 0: all of it but for a torn tail; 1: not all of it, stderr says what is missing where; 2: a mistake in the\ncommand line.",
 		Action: func(c *cli.Context) error {
 			dir, err := oneDir(c)
 			if err != nil {
@@ -151,7 +169,9 @@ func dumpCommand(stdout io.Writer) *cli.Command {
 			out := json.NewEncoder(stdout)
 			out.SetEscapeHTML(false)
 			var unread error // the first record that makes no sense
-			err = kvserver.Dump(nil, dir, func(segment uint64, offset int64, payload []byte) error {
+			err = kvserver.Dump(nil, dir, func(checkpoint uint64, e entry.Entry) error {
+				return out.Encode(dumpedState{checkpoint, []dumpedEntry{dumped(e)}})
+			}, func(segment uint64, offset int64, payload []byte) error {
 				r := dumpedRecord{Segment: segment, Offset: offset}
 				if err := entry.Decode(payload, func(e entry.Entry) error {
 					r.Entries = append(r.Entries, dumped(e))

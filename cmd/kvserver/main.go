@@ -4,7 +4,9 @@
 //	kvserver --mode memory --dir DIR     serve
 //	kvserver check DIR                   read everything, change nothing, say what is damaged
 //	kvserver repair DIR                  make a damaged directory usable; delete nothing
-//	kvserver dump DIR                    print the log, a JSON line for each record
+//	kvserver dump DIR                    print the newest checkpoint and the log, a JSON line for each entry and record
+//	kvserver backup DIR TO               copy a data directory as it is at one moment, also while it is served
+//	kvserver upgrade DIR TO              make a data directory of one that an older kvserver has made
 package main
 
 import (
@@ -51,12 +53,12 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	app := &cli.App{
 		Name:            "kvserver",
 		Usage:           "a key-value server with a write-ahead log, made to be measured",
-		UsageText:       "kvserver [serve] --mode memory|map|serialize|file|lsm --dir DIR [options]\nkvserver check DIR\nkvserver repair [--mode MODE] DIR\nkvserver dump DIR",
+		UsageText:       "kvserver [serve] --mode memory|map|serialize|file|lsm --dir DIR [options]\nkvserver check DIR\nkvserver repair [--mode MODE] DIR\nkvserver dump DIR\nkvserver backup [--wait TIME] DIR TO\nkvserver upgrade DIR TO",
 		Version:         stats.ReadBuild().Words(),
 		HideHelpCommand: true,
 		Writer:          out,
 		ErrWriter:       stderr,
-		Commands:        []*cli.Command{serveCommand(stdout, stderr), checkCommand(stdout), repairCommand(stdout), dumpCommand(stdout)},
+		Commands:        []*cli.Command{serveCommand(stdout, stderr), checkCommand(stdout), repairCommand(stdout), dumpCommand(stdout), backupCommand(stdout, stderr), upgradeCommand(stdout, stderr)},
 		ExitErrHandler:  func(*cli.Context, error) {}, // exit codes are made below
 		OnUsageError:    onUsageError,
 	}
@@ -113,7 +115,7 @@ func withCommand(app *cli.App, args []string) []string {
 		return slices.Insert(slices.Clone(args), 1, "serve")
 	}
 	app.Action = func(c *cli.Context) error {
-		return usageError{fmt.Errorf("unknown command %q: use serve, check, repair or dump", c.Args().First())}
+		return usageError{fmt.Errorf("unknown command %q: use serve, check, repair, dump, backup or upgrade", c.Args().First())}
 	}
 	return args
 }

@@ -60,7 +60,7 @@ func TestMistakesAreOneLineWithAHint(t *testing.T) {
 		code int
 		want []string
 	}{
-		{"an unknown command", []string{"frobnicate"}, 2, []string{`unknown command "frobnicate"`, "serve, check, repair or dump"}},
+		{"an unknown command", []string{"frobnicate"}, 2, []string{`unknown command "frobnicate"`, "serve, check, repair, dump, backup or upgrade"}},
 		{"an unknown flag", []string{"--frobnicate"}, 2, []string{"unknown option --frobnicate", "kvserver serve --help"}},
 		{"an unknown flag of a command", []string{"check", "--frobnicate", dir}, 3, []string{"-frobnicate"}},
 		{"no directory", nil, 2, []string{"give --dir DIR"}},

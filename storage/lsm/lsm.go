@@ -436,6 +436,23 @@ func (s *Store) Checkpoint(emit func(rec []byte) error) (committed func() error,
 	return func() error { return nil }, nil
 }
 
+// Snapshot makes the directory to, which must not exist, a copy of Dir/lsm as of one moment, of hard links where that can be. It
+// holds what a flush has made durable.
+func (s *Store) Snapshot(to string) error {
+	s.checkpoint.Lock()
+	defer s.checkpoint.Unlock()
+	if err := s.health.fatalErr(); err != nil {
+		return err
+	}
+	if err := s.db.Checkpoint(to); err != nil {
+		return fmt.Errorf("lsm: copy the tables: %w", err)
+	}
+	if s.marks.number == 0 {
+		return nil // no token yet
+	}
+	return writeToken(s.fs, to, s.identity, s.marks.number)
+}
+
 // Restore checks that the state is that of the checkpoint or a newer one.
 func (s *Store) Restore(rec []byte) error {
 	if err := CheckRecord(rec); err != nil {

@@ -175,7 +175,7 @@ func (c *coder) decode(dst, bucket []byte, maxRaw int) (raw []byte, entries int,
 		return c.decodeShared(dst, bucket)
 	}
 	if len(bucket) > 0 && int(bucket[0]) >= len(c.others) {
-		return dst, 0, fmt.Errorf("%w: unknown kind %d; was it written by another version of kvserver?", errDamaged, bucket[0])
+		return dst, 0, fmt.Errorf("%w: %w %d; was it written by another version of kvserver?", errDamaged, ErrUnknownKind, bucket[0])
 	}
 	h, err := parse(bucket, maxRaw)
 	if err != nil {
@@ -199,3 +199,6 @@ func (c *coder) decode(dst, bucket []byte, maxRaw int) (raw []byte, entries int,
 
 // bytesOf returns the bytes of s, which must not be changed.
 func bytesOf(s string) []byte { return unsafe.Slice(unsafe.StringData(s), len(s)) }
+
+// ErrUnknownKind is in the error of a bucket that no codec of this version has written.
+var ErrUnknownKind = errors.New("unknown kind")
