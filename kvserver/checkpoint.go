@@ -332,7 +332,7 @@ type checkpointStats struct {
 func (srv *Server) checkpointWhenDue() {
 	ticker := time.NewTicker(time.Second)
 	defer ticker.Stop()
-	var notBefore time.Time
+	var notBefore, noteNext time.Time
 	for {
 		select {
 		case <-srv.quit:
@@ -345,10 +345,26 @@ func (srv *Server) checkpointWhenDue() {
 			}
 		}
 		if err := srv.Checkpoint(); err != nil && !errors.Is(err, ErrServerClosed) {
-			notBefore = time.Now().Add(time.Minute)
-			srv.opts.Logf("kvserver: checkpoint: %v; the log is kept, next try in a minute", err)
+			now := time.Now()
+			notBefore = now.Add(nextTry(err))
+			if now.After(noteNext) {
+				noteNext = now.Add(time.Minute)
+				srv.opts.Logf("kvserver: checkpoint: %v; the log is kept, and a checkpoint is tried again", err)
+			}
 		}
 	}
+}
+
+// errNoRoom says that a checkpoint was not begun, for it would not fit.
+var errNoRoom = errors.New("a checkpoint needs room before it makes some")
+
+// nextTry returns how long to wait after a checkpoint that failed. One that has no room costs nothing to try, and the next
+// delete may be what makes it fit, while all writes wait for it.
+func nextTry(err error) time.Duration {
+	if errors.Is(err, errNoRoom) {
+		return time.Second
+	}
+	return time.Minute
 }
 
 func (srv *Server) checkpointDue() bool {
@@ -400,7 +416,7 @@ func (srv *Server) Checkpoint() error {
 
 func (srv *Server) checkpoint() (err error) {
 	if err := srv.space.checkpoint(srv.checkpointSize()); err != nil {
-		return fmt.Errorf("kvserver: a checkpoint needs room before it makes some: %w", err)
+		return fmt.Errorf("kvserver: %w: %w", errNoRoom, err)
 	}
 	start := time.Now()
 	fs, dir := srv.opts.FS, srv.opts.FS.PathJoin(srv.opts.Dir, checkpointName)

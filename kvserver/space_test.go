@@ -344,6 +344,31 @@ func TestWhatFreesSpaceIsPossibleAtMinFree(t *testing.T) {
 	}
 }
 
+// A checkpoint that has no room is tried again as soon as the data have shrunk, not a minute later.
+func TestACheckpointWithoutRoomIsTriedAgainSoon(t *testing.T) {
+	disk := newSmallDisk(14 << 20)
+	srv := open(t, Options{FS: disk, Mode: storage.Memory, WALPolicy: wal.OS, MinFree: 4 << 20, SegmentBytes: 1 << 20, CheckpointBytes: 1 << 40})
+	c := speak(t, srv)
+	n := 0
+	for c.do(fmt.Sprintf("SET key:%d %s", n, strings.Repeat("v", 10_000))) == ok {
+		n++
+	}
+	err := srv.Checkpoint()
+	if !errors.Is(err, errNoRoom) || nextTry(err) > time.Second {
+		t.Fatalf("the checkpoint ends with %v, and the next try is in %v", err, nextTry(err))
+	}
+	if other := errors.New("disk on fire"); nextTry(other) < time.Minute {
+		t.Errorf("the next try after %q is in %v", other, nextTry(other))
+	}
+	for i := range n {
+		c.want(fmt.Sprintf("DEL key:%d", i), ":1\r\n")
+	}
+	if err := srv.Checkpoint(); err != nil {
+		t.Fatalf("checkpoint of what is left: %v", err)
+	}
+	c.want("SET key:1 v", ok)
+}
+
 // parted is a file system on which a part of the data directory is another one.
 type parted struct {
 	vfs.FS
