@@ -135,10 +135,8 @@ func newRewriter(fs vfs.FS, path string, head segmentHeader) (*rewriter, error) 
 		return nil, fmt.Errorf("wal: rewrite: %w", err)
 	}
 	w := &rewriter{path: path, file: f, sum: newSummer(head.identity, head.number), buf: head.append(nil)}
-	if vfs.Root(fs) == vfs.Default {
-		if err := os.Chmod(path, 0o600); err != nil {
-			return nil, errors.Join(fmt.Errorf("wal: rewrite: %w", err), f.Close())
-		}
+	if _, err := ownerOnly(fs, path); err != nil { // a start says what the file system denies
+		return nil, errors.Join(fmt.Errorf("wal: rewrite: %w", err), f.Close())
 	}
 	return w, nil
 }

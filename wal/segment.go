@@ -3,7 +3,6 @@ package wal
 import (
 	"errors"
 	"fmt"
-	"os"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
@@ -95,11 +94,12 @@ func (l *Log) create(head segmentHeader) error {
 	}
 	l.out.file, l.out.number, l.out.id, l.out.sum = f, number, head.id, newSummer(head.identity, number)
 	l.out.offset, l.out.last, l.out.records, l.out.filled = int64(segmentHeaderSize), 0, false, int64(segmentHeaderSize)
-	if vfs.Root(l.options.FS) == vfs.Default {
-		// It creates files with mode 0666 less the umask, and vfs has no word for another.
-		if err := os.Chmod(path, 0o600); err != nil {
-			return fmt.Errorf("create segment: %w", err)
-		}
+	denied, err := ownerOnly(l.options.FS, path)
+	if err != nil {
+		return fmt.Errorf("create segment: %w", err)
+	}
+	if denied != nil {
+		l.deniedOnce.Do(func() { l.options.Logf("wal: %v", denied) })
 	}
 	n, err := f.WriteAt(head.append(nil), 0)
 	if err != nil {

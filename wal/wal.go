@@ -151,6 +151,8 @@ type Log struct {
 	syncFile   vfs.File // second handle of segment syncNumber
 	syncNumber uint64
 
+	deniedOnce sync.Once // the note on a file system without modes
+
 	zeros []byte // the owner's; Always
 
 	kick chan struct{} // Buffered: there is enough to write
