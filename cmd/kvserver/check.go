@@ -49,6 +49,15 @@ func checkCommand(stdout io.Writer) *cli.Command {
 				}
 				worst = max(worst, f.State)
 			}
+			strays, serr := kvserver.Ignored(nil, dir)
+			for _, path := range strays {
+				if _, werr := fmt.Fprintf(stdout, "%s: ignored: that is no name that kvserver gives to a file\n", path); werr != nil {
+					return unchecked(fmt.Errorf("print the verdicts: %w", werr))
+				}
+			}
+			if err == nil {
+				err = serr
+			}
 			switch {
 			case worst == wal.Corrupt && err != nil:
 				return checkError{err, exitCorrupt}

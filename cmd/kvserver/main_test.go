@@ -794,3 +794,22 @@ func TestSizes(t *testing.T) {
 		}
 	}
 }
+
+// Files that no start uses are named by check, and do no harm.
+func TestCheckNamesStrayFiles(t *testing.T) {
+	to := filepath.Join(t.TempDir(), "new")
+	old := filepath.Join(t.TempDir(), "old")
+	if err := os.CopyFS(old, os.DirFS("../../kvserver/testdata/version1/memory")); err != nil {
+		t.Fatal(err)
+	}
+	if code, _, stderr := invoke(t, "upgrade", old, to); code != 0 {
+		t.Fatalf("exit %d: %s", code, stderr)
+	}
+	stray := filepath.Join(to, "wal", "backup.wal")
+	if err := os.WriteFile(stray, []byte("x"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if code, stdout, stderr := invoke(t, "check", to); code != 0 || stderr != "" || !strings.Contains(stdout, stray+": ignored") {
+		t.Errorf("exit %d, stdout %q, stderr %q", code, stdout, stderr)
+	}
+}
