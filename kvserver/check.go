@@ -104,9 +104,17 @@ func (p *place) checkLog(checkpoints []uint64, end *wal.End, going func() error)
 			r.Records, r.Behind = u.before, records[r.Segment]-u.before-1
 		}
 	}
-	first := uint64(1)
+	first := uint64(0)
 	if n := len(checkpoints); n > 0 {
 		first = checkpoints[n-1]
+	}
+	first, ferr := firstSegment(fs, path, first)
+	if ferr != nil {
+		if len(segments) == 0 || !IsDamage(ferr) {
+			return segments, errors.Join(err, ferr)
+		}
+		setDamage(&segments[0], ferr)
+		return segments, err
 	}
 	segments = slices.DeleteFunc(segments, func(r wal.SegmentReport) bool { return r.Segment < first })
 	if err == nil && (len(segments) > 0 && segments[0].Segment > first || len(segments) == 0 && len(checkpoints) > 0) {

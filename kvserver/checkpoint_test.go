@@ -312,7 +312,7 @@ func FuzzReadCheckpoint(f *testing.F) {
 		if _, ok := errors.AsType[*wal.CorruptionError](err); err != nil && !ok {
 			t.Fatalf("got %T: %v", err, err)
 		}
-		frames, skipped, serr := p.salvageCheckpoint(1, func(byte, []byte) error { return nil })
+		frames, skipped, _, serr := p.salvageCheckpoint(1, func(byte, []byte) error { return nil })
 		if serr != nil || err == nil && skipped > 0 || frames < 0 || skipped > int64(len(data)) {
 			t.Fatalf("salvage: %d frames, %d bytes skipped, %v; reading: %v", frames, skipped, serr, err)
 		}

@@ -114,7 +114,7 @@ func checkpointModes(fs vfs.FS, dir string) (fit []storage.Mode, err error) {
 	}
 	p := &place{fs: fs, dir: dir, identity: id}
 	enough := errors.New("enough")
-	_, _, err = p.salvageCheckpoint(newest, func(kind byte, payload []byte) error {
+	_, _, _, err = p.salvageCheckpoint(newest, func(kind byte, payload []byte) error {
 		if kind != frameStore {
 			return nil
 		}

@@ -58,7 +58,7 @@ func Repair(fs vfs.FS, dir string, mode storage.Mode, note func(path, what strin
 			return err
 		}
 	}
-	for _, step := range []func() error{r.misplaced, r.tables, r.checkpoints, r.log, r.clean} {
+	for _, step := range []func() error{r.misplaced, r.values, r.tables, r.checkpoints, r.log, r.clean} {
 		if err := step(); err != nil {
 			return err
 		}
@@ -261,6 +261,46 @@ func (r *repairer) settle(kind fileKind, dir string) error {
 	return syncDir(r.fs, dir)
 }
 
+// values gives the value files whose header is damaged, and whose records are not, the header that belongs to their name.
+func (r *repairer) values() error {
+	if r.mode != storage.File {
+		return nil
+	}
+	names, err := r.fs.List(r.path(valuesName))
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("kvserver: repair: %w", err)
+	}
+	slices.Sort(names)
+	for _, name := range names {
+		number, ours := file.Number(name)
+		if !ours {
+			continue
+		}
+		path := r.path(valuesName, name)
+		n, err := file.MendHeader(r.fs, path, file.Identity(r.identity), number, path+tmpSuffix)
+		if err != nil {
+			return fmt.Errorf("kvserver: repair: %w", err)
+		}
+		if n == 0 {
+			continue
+		}
+		if err := r.keepAside(path); err != nil {
+			return err
+		}
+		if err := r.fs.Rename(path+tmpSuffix, path); err != nil {
+			return fmt.Errorf("kvserver: repair: %w", err)
+		}
+		if err := syncDir(r.fs, r.fs.PathDir(path)); err != nil {
+			return err
+		}
+		r.note(path, fmt.Sprintf("its damaged header written anew: %d records say that it is this file; the old one is kept as %s%s", n, path, damagedSuffix))
+	}
+	return nil
+}
+
 // tables makes a new LSM tree of what can be read of a damaged one.
 func (r *repairer) tables() error {
 	if r.mode != storage.LSM {
@@ -384,13 +424,16 @@ func (r *repairer) noCheckpoint(segment string) error {
 	}
 	path := r.fs.PathJoin(dir, checkpointFile(r.base))
 	head, err := r.header()
-	if err == nil {
-		err = r.writeCheckpoint(path, head, func(*checkpointWriter) error { return nil })
+	if err != nil {
+		return err
 	}
-	if err == nil {
-		r.note(path, "made, empty: the checkpoint that the log was written over is missing")
+	salvager := r.salvager()
+	err = r.writeCheckpoint(path, head, func(w *checkpointWriter) error { return r.rebuild(w, salvager, true) })
+	if err = errors.Join(err, salvager.Close()); err != nil {
+		return err
 	}
-	return errors.Join(err, syncDir(r.fs, r.dir))
+	r.note(path, "made: the checkpoint that the log was written over is missing")
+	return syncDir(r.fs, r.dir)
 }
 
 // checkpointDamage returns what is wrong with a checkpoint or with the values that it refers to.
@@ -404,18 +447,53 @@ func (r *repairer) checkpointDamage(number uint64) error {
 	return err
 }
 
+func (r *repairer) salvager() *file.Salvager {
+	s := file.NewSalvager(r.fs, r.dir, file.Identity(r.identity))
+	s.NoteKeys()
+	return s
+}
+
+// rebuild adds to a checkpoint, from which something is missing, what the value files hold of other keys, and moves those aside to
+// which the checkpoint does not refer then: a start would remove them.
+func (r *repairer) rebuild(w *checkpointWriter, salvager *file.Salvager, missing bool) error {
+	if r.mode != storage.File {
+		return nil
+	}
+	if missing {
+		n, err := salvager.Missed(func(rec []byte) error { return w.frame(frameStore, rec) })
+		if err != nil {
+			return err
+		}
+		if n > 0 {
+			r.note(r.path(valuesName), fmt.Sprintf("%d keys that the checkpoint has lost are taken from the value files, each with its newest value there; "+
+				"those that had been deleted before the checkpoint can be back, and expiry times be lost", n))
+		}
+	}
+	unused, err := salvager.Unused()
+	if err != nil {
+		return err
+	}
+	for _, path := range unused {
+		if err := r.moveAside(path, errors.New("nothing in the repaired checkpoint refers to it, and a start would remove it")); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 func (r *repairer) rewriteCheckpoint(path string, why error) error {
 	head, err := r.header()
 	if err != nil {
 		return err
 	}
-	salvager := file.NewSalvager(r.fs, r.dir, file.Identity(r.identity))
+	salvager := r.salvager()
 	keys := 0
 	var damage error
 	var kept []byte
 	frames, skipped := 0, int64(0)
 	err = r.writeCheckpoint(path, head, func(w *checkpointWriter) (err error) {
-		frames, skipped, err = r.salvageCheckpoint(r.base, func(kind byte, payload []byte) error {
+		var complete bool
+		frames, skipped, complete, err = r.salvageCheckpoint(r.base, func(kind byte, payload []byte) error {
 			if kind != frameStore || r.mode != storage.File {
 				return w.frame(kind, payload)
 			}
@@ -426,14 +504,17 @@ func (r *repairer) rewriteCheckpoint(path string, why error) error {
 			}
 			return w.frame(kind, kept)
 		})
-		return err
+		if err != nil {
+			return err
+		}
+		return r.rebuild(w, salvager, !complete)
 	})
 	if err = errors.Join(err, salvager.Close()); err != nil {
 		return err
 	}
 	r.note(path, fmt.Sprintf("replaced by the %d frames that can be read, %d bytes cannot: %v", frames, skipped, why))
 	if keys > 0 {
-		r.note(path, fmt.Sprintf("%d keys lost, whose values cannot be read: %v", keys, damage))
+		r.note(path, fmt.Sprintf("%d keys lost from the checkpoint, whose values cannot be read; the log may hold newer ones: %v", keys, damage))
 	}
 	return nil
 }
@@ -532,37 +613,50 @@ func (r *repairer) rewriteSegment(dir string, number uint64, why error) error {
 func segmentFile(number uint64) string { return wal.SegmentName(number) }
 
 // salvageCheckpoint calls fn for the frames of a checkpoint that can be read, whatever stands between them, and returns their number
-// and how many bytes it had to skip. The end is not among them.
+// and how many bytes it had to skip. The end is not among them. It is complete if the end counts these frames, or if nothing but
+// the end is damaged.
 //
 // Behind damage it tries the place where the frame would end, if its length is right, and then every byte. A frame's
 // checksum covers its place, so a frame that was only copied there does not pass. Should somebody have made up lengths that
 // fit, the search gives up when it has summed many times the file in vain.
-func (p *place) salvageCheckpoint(number uint64, fn func(kind byte, payload []byte) error) (frames int, skipped int64, err error) {
+func (p *place) salvageCheckpoint(number uint64, fn func(kind byte, payload []byte) error) (frames int, skipped int64, complete bool, err error) {
 	path := p.path(checkpointName, checkpointFile(number))
 	f, err := p.fs.Open(path)
 	if err != nil {
-		return 0, 0, fmt.Errorf("kvserver: %w", err)
+		return 0, 0, false, fmt.Errorf("kvserver: %w", err)
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
 	info, err := f.Stat()
 	if err != nil {
-		return 0, 0, fmt.Errorf("kvserver: %w", err)
+		return 0, 0, false, fmt.Errorf("kvserver: %w", err)
 	}
 	in := backReader{f: f, size: info.Size(), seed: checkpointHeader{identity: p.identity, number: number}.seed()}
 	budget := 64 * in.size
 	for at := int64(checkpointHeaderSize); at < in.size; {
 		kind, payload, end, err := in.frame(at, &budget)
 		if err != nil {
-			return frames, skipped, fmt.Errorf("kvserver: read %s: %w", path, err)
+			return frames, skipped, false, fmt.Errorf("kvserver: read %s: %w", path, err)
 		}
 		if kind != 0 {
-			if at = end; kind != frameEnd {
-				frames++
-				if err := fn(kind, payload); err != nil {
-					return frames, skipped, err
-				}
+			if at = end; kind == frameEnd {
+				complete = len(payload) == 8 && binary.LittleEndian.Uint64(payload) == uint64(frames)
+				continue
+			}
+			frames++
+			if err := fn(kind, payload); err != nil {
+				return frames, skipped, false, err
 			}
 			continue
+		}
+		if skipped == 0 && in.size-at == frameHeader+8 {
+			// No other frame is as short as the end, and of a cut one neither kind nor length are those of the end.
+			h, err := in.bytes(at, frameHeader)
+			if err != nil {
+				return frames, skipped, false, fmt.Errorf("kvserver: read %s: %w", path, err)
+			}
+			if h[4] == frameEnd || binary.LittleEndian.Uint32(h[5:]) == 8 {
+				return frames, in.size - at, true, nil
+			}
 		}
 		if end > at { // its length may be right
 			if next, _, _, err := in.frame(end, &budget); err == nil && next != 0 {
@@ -572,12 +666,12 @@ func (p *place) salvageCheckpoint(number uint64, fn func(kind byte, payload []by
 			}
 		}
 		if budget < 0 {
-			return frames, skipped + in.size - at, nil
+			return frames, skipped + in.size - at, false, nil
 		}
 		skipped++
 		at++
 	}
-	return frames, skipped, nil
+	return frames, skipped, complete, nil
 }
 
 // backReader reads a file through a buffer, mostly forward.

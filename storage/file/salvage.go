@@ -5,6 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"hash/crc32"
+	"maps"
+	"os"
+	"slices"
 
 	"github.com/cockroachdb/errors/oserror"
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -22,6 +25,9 @@ type Salvager struct {
 	why  map[uint32]error    // why not
 	size map[uint32]int64
 	buf  []byte
+
+	keys   map[string]bool // that were in the records; nil = not noted
+	refers map[uint32]bool // files with a value that is referred to and can be read
 }
 
 // NewSalvager returns one for the value files of a data directory.
@@ -29,8 +35,11 @@ func NewSalvager(fs vfs.FS, dir string, id Identity) *Salvager {
 	if fs == nil {
 		fs = vfs.Default
 	}
-	return &Salvager{fs: fs, dir: fs.PathJoin(dir, "values"), id: id, seed: id.seed(), open: map[uint32]vfs.File{}, why: map[uint32]error{}, size: map[uint32]int64{}}
+	return &Salvager{fs: fs, dir: fs.PathJoin(dir, "values"), id: id, seed: id.seed(), open: map[uint32]vfs.File{}, why: map[uint32]error{}, size: map[uint32]int64{}, refers: map[uint32]bool{}}
 }
+
+// NoteKeys makes Record note its keys, for Missed. Call it first.
+func (s *Salvager) NoteKeys() { s.keys = map[string]bool{} }
 
 // NewOldSalvager returns one for value files of version 1, which have a header of 20 bytes, and no identity in it and in checksums:
 //
@@ -88,9 +97,13 @@ func (s *Salvager) Record(good, rec []byte, bad func(key []byte, err error)) ([]
 		if err != nil {
 			return good, fmt.Errorf("file: checkpoint record of %d bytes, byte %d: %w", len(rec), len(rec)-len(rest), err)
 		}
+		if s.keys != nil {
+			s.keys[string(key)] = true
+		}
 		if _, err := s.read(key, loc); err != nil {
 			bad(key, err)
 		} else {
+			s.refers[loc.pos.file()] = true
 			good = append(good, rest[:len(rest)-len(after)]...)
 		}
 		rest = after
@@ -212,6 +225,186 @@ func (s *Salvager) file(number uint32, path string) vfs.File {
 	}
 	s.open[number], s.why[number] = f, err
 	return f
+}
+
+// Missed emits records of a checkpoint for the keys that are in the value files and were in none of the records that Record got. The
+// newest value of a key wins. A value file does not say what was deleted, so a key that was can be among them.
+func (s *Salvager) Missed(emit func(rec []byte) error) (keys int, err error) {
+	numbers, err := s.list()
+	if err != nil {
+		return 0, err
+	}
+	found := map[string]location{}
+	for _, number := range numbers {
+		f := s.file(number, s.fs.PathJoin(s.dir, fileName(number)))
+		if f == nil {
+			continue
+		}
+		err := records(f, s.size[number], s.seed, number, func(offset int64, r record) {
+			if !s.keys[string(r.key)] {
+				found[string(r.key)] = location{pos: at(number, offset), valueLen: uint32(len(r.value)), crc: r.crc}
+			}
+		})
+		if err != nil {
+			return 0, fmt.Errorf("file: %s: %w", fileName(number), err)
+		}
+	}
+	var rec []byte
+	for _, key := range slices.Sorted(maps.Keys(found)) {
+		s.refers[found[key].pos.file()] = true
+		if rec = appendLocation(rec, []byte(key), found[key]); len(rec) >= checkpointBytes {
+			if err := emit(rec); err != nil {
+				return 0, err
+			}
+			rec = rec[:0]
+		}
+	}
+	if len(rec) > 0 {
+		err = emit(rec)
+	}
+	return len(found), err
+}
+
+// Unused returns the paths of the value files to which nothing refers that Record has found good or Missed has emitted.
+func (s *Salvager) Unused() (paths []string, err error) {
+	numbers, err := s.list()
+	for _, number := range numbers {
+		if !s.refers[number] {
+			paths = append(paths, s.fs.PathJoin(s.dir, fileName(number)))
+		}
+	}
+	return paths, err
+}
+
+// list returns the numbers of the value files, ascending.
+func (s *Salvager) list() (numbers []uint32, err error) {
+	names, err := s.fs.List(s.dir)
+	if oserror.IsNotExist(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("file: list directory %s: %w", s.dir, err)
+	}
+	for _, name := range names {
+		if n, ok := parseFileName(name); ok {
+			numbers = append(numbers, n)
+		}
+	}
+	slices.Sort(numbers)
+	return numbers, nil
+}
+
+// MendHeader writes to a new file what is in the value file of that number, whose header is damaged, behind the header that it has to
+// have. It returns how many records of the file prove that it is the one; if none does, or if the header is whole, it writes nothing.
+func MendHeader(fs vfs.FS, path string, id Identity, number uint64, to string) (n int, err error) {
+	f, err := fs.Open(path)
+	if err != nil {
+		return 0, fmt.Errorf("file: %w", err)
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	info, err := f.Stat()
+	if err != nil || info.Size() < headerBytes {
+		return 0, err
+	}
+	in := window{f: f, size: info.Size()}
+	head, err := in.read(0, headerBytes)
+	if err != nil {
+		return 0, fmt.Errorf("file: %s: %w", path, err)
+	}
+	if binary.LittleEndian.Uint32(head[headerBytes-4:]) == crc32.Checksum(head[:headerBytes-4], checksums()) {
+		return 0, nil
+	}
+	err = records(f, info.Size(), id.seed(), uint32(number), func(int64, record) { n++ })
+	if err != nil || n == 0 {
+		return 0, err
+	}
+	out, err := fs.Create(to, vfs.WriteCategoryUnspecified)
+	if err != nil {
+		return 0, fmt.Errorf("file: %w", err)
+	}
+	defer func() { err = errors.Join(err, out.Close()) }()
+	if vfs.Root(fs) == vfs.Default {
+		if err := os.Chmod(to, 0o600); err != nil {
+			return 0, fmt.Errorf("file: %w", err)
+		}
+	}
+	if _, err := out.WriteAt(appendHeader(nil, id, uint32(number)), 0); err != nil {
+		return 0, fmt.Errorf("file: %w", err)
+	}
+	for off := int64(headerBytes); off < info.Size(); {
+		b, err := in.read(off, min(windowBytes, info.Size()-off))
+		if err != nil {
+			return 0, fmt.Errorf("file: %s, offset %d: %w", path, off, err)
+		}
+		// A copy, for the window is read again, and a file may change what it is given to write.
+		if _, err := out.WriteAt(slices.Clone(b), off); err != nil {
+			return 0, fmt.Errorf("file: %w", err)
+		}
+		off += int64(len(b))
+	}
+	return n, out.Sync()
+}
+
+// record is one of a value file; key and value are valid until the next one is read.
+type record struct {
+	crc        uint32
+	key, value []byte
+	bytes      int64 // it would have, by its lengths, which are believed if this is not 0
+	good       bool
+}
+
+// record returns what is at an offset.
+func (w *window) record(seed, number uint32, at int64) (r record, err error) {
+	if w.size-at < recordHeader {
+		return r, nil
+	}
+	h, err := w.read(at, recordHeader)
+	if err != nil {
+		return r, err
+	}
+	keyLen, valueLen := int64(binary.LittleEndian.Uint32(h[4:])), int64(binary.LittleEndian.Uint32(h[8:]))
+	n := recordHeader + keyLen + valueLen
+	if keyLen > MaxKeyBytes || valueLen > MaxValueBytes || n > w.size-at {
+		return r, nil
+	}
+	b, err := w.read(at, n)
+	if err != nil {
+		return r, err
+	}
+	r = record{crc: binary.LittleEndian.Uint32(b), key: b[recordHeader:][:keyLen], value: b[recordHeader+keyLen:], bytes: n}
+	r.good = checksum(seed, number, uint32(at), r.key, r.value) == r.crc
+	return r, nil
+}
+
+// records calls fn for every good record of a value file, whatever its header is and whatever stands between them. Behind damage it
+// tries the place where the record would end, if its lengths are right, and then every byte, until it has summed many times
+// the file in vain.
+func records(f vfs.File, size int64, seed, number uint32, fn func(offset int64, r record)) error {
+	in := window{f: f, size: size}
+	budget := 64 * size
+	for at := int64(headerBytes); size-at >= recordHeader && budget >= 0; {
+		r, err := in.record(seed, number, at)
+		if err != nil {
+			return err
+		}
+		if r.good {
+			fn(at, r)
+			at += r.bytes
+			continue
+		}
+		if budget -= r.bytes; r.bytes > 0 {
+			next, err := in.record(seed, number, at+r.bytes)
+			if err != nil {
+				return err
+			}
+			if next.good || at+r.bytes == size {
+				at += r.bytes
+				continue
+			}
+		}
+		at++
+	}
+	return nil
 }
 
 // Close closes the files.
