@@ -23,7 +23,8 @@ const damagedSuffix = ".damaged"
 // ends in .damaged; everything else stays. It tells note of every file that it changes and of what is lost. The directory must
 // not be in use. It may be interrupted at any moment and run again. fs nil = the operating system's.
 //
-// What is lost can have been a delete, or a newer value: then an older one is back. A repaired directory is the best there
+// What is lost can have been a delete, or a newer value: then an older one is back. So can be, in mode file, a key that was deleted before
+// a checkpoint that has lost frames: its value files do not say which are alive. A repaired directory is the best there
 // is, not what was acknowledged.
 func Repair(fs vfs.FS, dir string, mode storage.Mode, note func(path, what string)) (err error) {
 	if fs == nil {
@@ -296,7 +297,7 @@ func (r *repairer) values() error {
 		if err := syncDir(r.fs, r.fs.PathDir(path)); err != nil {
 			return err
 		}
-		r.note(path, fmt.Sprintf("its damaged header written anew: %d records say that it is this file; the old one is kept as %s%s", n, path, damagedSuffix))
+		r.note(path, fmt.Sprintf("its damaged header written anew: %d records say that it is this file; the damaged one is kept beside it (%s)", n, damagedSuffix))
 	}
 	return nil
 }
