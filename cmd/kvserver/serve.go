@@ -123,6 +123,9 @@ func serve(c *cli.Context, stdout, stderr io.Writer) (err error) {
 		return err
 	}
 	fmt.Fprintf(stderr, "kvserver: %s\n", srv.Replayed())
+	if err := ownDirectory(o.Dir); err != nil {
+		o.Logf("kvserver: other users may read files of %s: %v", o.Dir, err)
+	}
 	if err = announce(srv, ln, ready{Mode: string(o.Mode)}, stdout, o.Logf); err == nil {
 		err = serveUntilTold(c.Context, srv, ln)
 	}
