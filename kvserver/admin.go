@@ -82,7 +82,7 @@ const maxSleep = time.Hour
 
 func debugParts() []command {
 	return []command{
-		{name: "sleep", arity: 3, flags: admin, group: "server", summary: "Keeps this client waiting.", run: debugSleep},
+		{name: "sleep", arity: 3, flags: admin | whileLoading, group: "server", summary: "Keeps this client waiting.", run: debugSleep},
 	}
 }
 

@@ -68,7 +68,7 @@ func (p *place) check(damage error) (all []wal.SegmentReport, err error) {
 		return all, err
 	}
 	// What a start would say in spite of all this.
-	if err := p.verify(&Options{Logf: func(string, ...any) {}}, end); err != nil {
+	if err := p.verify(&Options{Logf: func(string, ...any) {}}, new(loading), end); err != nil {
 		report(p.dir, err)
 	}
 	return all, nil

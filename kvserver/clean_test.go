@@ -94,13 +94,20 @@ func TestADamagedNoteOfTheLogsEndDoesNotHideACheckpoint(t *testing.T) {
 	data[len(data)/2] ^= 1
 	writeFile(t, fs, checkpoint, data)
 	writeFile(t, fs, "/data/CLEAN", nil)
-	cancel := make(chan struct{})
-	o := Options{FS: fs, Dir: "/data", Mode: storage.Memory, Cancel: cancel}
+	o := Options{FS: fs, Dir: "/data", Mode: storage.Memory}
 	if _, err := Open(o); err == nil || !strings.Contains(err.Error(), checkpoint+" is corrupt at offset ") || errors.Is(err, ErrServerClosed) {
 		t.Errorf("a start: %v", err)
 	}
-	close(cancel)
-	if _, err := Open(o); !errors.Is(err, ErrServerClosed) {
+	srv, err := New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	srv.stop()
+	if err := srv.place.otherDamage(&srv.progress); !errors.Is(err, ErrServerClosed) {
+		t.Errorf("the reading of a start that is told to end: %v", err)
+	}
+	if err := srv.Load(); !errors.Is(err, ErrServerClosed) {
 		t.Errorf("a start that is told to end: %v", err)
 	}
+	shutdown(t, srv)
 }

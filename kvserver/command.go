@@ -11,18 +11,19 @@ import (
 type flags uint16
 
 const (
-	write      flags = 1 << iota // may change the data
-	readonly                     // reads keys
-	noAuth                       // allowed before authentication
-	fast                         // takes a time that does not depend on the data
-	admin                        // for operators
-	listening                    // allowed on a RESP2 connection that has subscriptions
-	messaging                    // part of Pub/Sub
-	immediate                    // runs at once between MULTI and EXEC
-	noMulti                      // refused between MULTI and EXEC
-	allKeys                      // may read or change any key; a transaction with it holds all locks
-	repeatable                   // can be begun again where it reads a value, for it has done nothing before
-	dangerous                    // not for everyday use, though not for operators alone
+	write        flags = 1 << iota // may change the data
+	readonly                       // reads keys
+	noAuth                         // allowed before authentication
+	fast                           // takes a time that does not depend on the data
+	admin                          // for operators
+	listening                      // allowed on a RESP2 connection that has subscriptions
+	messaging                      // part of Pub/Sub
+	immediate                      // runs at once between MULTI and EXEC
+	noMulti                        // refused between MULTI and EXEC
+	allKeys                        // may read or change any key; a transaction with it holds all locks
+	repeatable                     // can be begun again where it reads a value, for it has done nothing before
+	dangerous                      // not for everyday use, though not for operators alone
+	whileLoading                   // does not need the data, so it runs while they are being loaded
 )
 
 // command is one row of the table. One of its parts, which Redis calls a subcommand, is a row of its own, which is named
@@ -91,12 +92,12 @@ const longestName = 16
 func newCommands() *commands {
 	c := &commands{byName: map[string]*command{}, table: []command{
 		{name: "ping", arity: -1, flags: fast | listening, group: "connection", summary: "Returns the server's liveliness response.", run: pingCommand},
-		{name: "echo", arity: 2, flags: fast, group: "connection", summary: "Returns the given string.", run: echoCommand},
-		{name: "hello", arity: -1, flags: fast | noAuth, group: "connection", summary: "Handshakes with the server.", run: helloCommand},
-		{name: "auth", arity: -2, flags: fast | noAuth, group: "connection", summary: "Authenticates the connection.", run: authCommand},
-		{name: "quit", arity: -1, flags: fast | noAuth | listening | immediate, group: "connection", summary: "Closes the connection.", run: quitCommand},
-		{name: "reset", arity: 1, flags: fast | noAuth | listening | immediate, group: "connection", summary: "Resets the connection.", run: resetCommand},
-		{name: "select", arity: 2, flags: fast, group: "connection", summary: "Changes the selected database. There is only 0.", run: selectCommand},
+		{name: "echo", arity: 2, flags: fast | whileLoading, group: "connection", summary: "Returns the given string.", run: echoCommand},
+		{name: "hello", arity: -1, flags: fast | noAuth | whileLoading, group: "connection", summary: "Handshakes with the server.", run: helloCommand},
+		{name: "auth", arity: -2, flags: fast | noAuth | whileLoading, group: "connection", summary: "Authenticates the connection.", run: authCommand},
+		{name: "quit", arity: -1, flags: fast | noAuth | listening | immediate | whileLoading, group: "connection", summary: "Closes the connection.", run: quitCommand},
+		{name: "reset", arity: 1, flags: fast | noAuth | listening | immediate | whileLoading, group: "connection", summary: "Resets the connection.", run: resetCommand},
+		{name: "select", arity: 2, flags: fast | whileLoading, group: "connection", summary: "Changes the selected database. There is only 0.", run: selectCommand},
 		{name: "client", arity: -2, group: "connection", summary: "A container for client connection commands.", parts: clientParts(), help: clientHelp()},
 
 		{name: "set", arity: -3, flags: write, firstKey: 1, lastKey: 1, keyStep: 1, group: "string", summary: "Sets the value of a key.", run: setCommand},
@@ -144,32 +145,32 @@ func newCommands() *commands {
 		{name: "wait", arity: 3, group: "generic", summary: "Waits for replicas, of which there are none.", run: waitCommand},
 		{name: "object", arity: -2, group: "generic", summary: "A container for object introspection commands.", parts: objectParts(), help: objectHelp()},
 
-		{name: "subscribe", arity: -2, flags: listening | messaging, group: "pubsub", summary: "Listens for messages published to channels.", run: subscribeCommand},
-		{name: "unsubscribe", arity: -1, flags: listening | messaging, group: "pubsub", summary: "Stops listening to messages posted to channels.", run: unsubscribeCommand},
-		{name: "psubscribe", arity: -2, flags: listening | messaging, group: "pubsub", summary: "Listens for messages published to channels that match patterns.", run: psubscribeCommand},
-		{name: "punsubscribe", arity: -1, flags: listening | messaging, group: "pubsub", summary: "Stops listening to messages published to channels that match patterns.", run: punsubscribeCommand},
-		{name: "publish", arity: 3, flags: fast | messaging, group: "pubsub", summary: "Posts a message to a channel.", run: publishCommand},
+		{name: "subscribe", arity: -2, flags: listening | messaging | whileLoading, group: "pubsub", summary: "Listens for messages published to channels.", run: subscribeCommand},
+		{name: "unsubscribe", arity: -1, flags: listening | messaging | whileLoading, group: "pubsub", summary: "Stops listening to messages posted to channels.", run: unsubscribeCommand},
+		{name: "psubscribe", arity: -2, flags: listening | messaging | whileLoading, group: "pubsub", summary: "Listens for messages published to channels that match patterns.", run: psubscribeCommand},
+		{name: "punsubscribe", arity: -1, flags: listening | messaging | whileLoading, group: "pubsub", summary: "Stops listening to messages published to channels that match patterns.", run: punsubscribeCommand},
+		{name: "publish", arity: 3, flags: fast | messaging | whileLoading, group: "pubsub", summary: "Posts a message to a channel.", run: publishCommand},
 		{name: "pubsub", arity: -2, group: "pubsub", summary: "A container for Pub/Sub commands.", parts: pubsubParts(), help: pubsubHelp()},
 
-		{name: "multi", arity: 1, flags: fast | immediate, group: "transactions", summary: "Starts a transaction.", run: multiCommand},
-		{name: "exec", arity: 1, flags: immediate, group: "transactions", summary: "Executes all commands in a transaction.", run: execCommand},
-		{name: "discard", arity: 1, flags: fast | immediate, group: "transactions", summary: "Discards a transaction.", run: discardCommand},
-		{name: "watch", arity: -2, flags: fast | immediate, firstKey: 1, lastKey: -1, keyStep: 1, group: "transactions", summary: "Monitors changes to keys to determine the execution of a transaction.", run: watchCommand},
-		{name: "unwatch", arity: 1, flags: fast, group: "transactions", summary: "Forgets about watched keys of a transaction.", run: unwatchCommand},
+		{name: "multi", arity: 1, flags: fast | immediate | whileLoading, group: "transactions", summary: "Starts a transaction.", run: multiCommand},
+		{name: "exec", arity: 1, flags: immediate | whileLoading, group: "transactions", summary: "Executes all commands in a transaction.", run: execCommand},
+		{name: "discard", arity: 1, flags: fast | immediate | whileLoading, group: "transactions", summary: "Discards a transaction.", run: discardCommand},
+		{name: "watch", arity: -2, flags: fast | immediate | whileLoading, firstKey: 1, lastKey: -1, keyStep: 1, group: "transactions", summary: "Monitors changes to keys to determine the execution of a transaction.", run: watchCommand},
+		{name: "unwatch", arity: 1, flags: fast | whileLoading, group: "transactions", summary: "Forgets about watched keys of a transaction.", run: unwatchCommand},
 
 		{name: "dbsize", arity: 1, flags: readonly | fast | allKeys, group: "server", summary: "Returns the number of keys.", run: dbsizeCommand},
 		{name: "flushall", arity: -1, flags: write | allKeys | dangerous, group: "server", summary: "Removes all keys.", run: flushCommand},
 		{name: "flushdb", arity: -1, flags: write | allKeys | dangerous, group: "server", summary: "Removes all keys.", run: flushCommand},
-		{name: "info", arity: -1, flags: dangerous, group: "server", summary: "Returns information and statistics about the server.", run: infoCommand},
+		{name: "info", arity: -1, flags: dangerous | whileLoading, group: "server", summary: "Returns information and statistics about the server.", run: infoCommand},
 		{name: "config", arity: -2, group: "server", summary: "A container for server configuration commands.", parts: configParts(), help: configHelp()},
-		{name: "command", arity: -1, group: "server", summary: "Returns information about the commands.", run: commandCommand, parts: commandParts(), help: commandHelp()},
-		{name: "time", arity: 1, flags: fast, group: "server", summary: "Returns the server time.", run: timeCommand},
+		{name: "command", arity: -1, flags: whileLoading, group: "server", summary: "Returns information about the commands.", run: commandCommand, parts: commandParts(), help: commandHelp()},
+		{name: "time", arity: 1, flags: fast | whileLoading, group: "server", summary: "Returns the server time.", run: timeCommand},
 		{name: "memory", arity: -2, group: "server", summary: "A container for commands about memory.", parts: memoryParts(), help: memoryHelp()},
 		{name: "bgsave", arity: -1, flags: admin, group: "server", summary: "Makes a checkpoint in the background.", run: bgsaveCommand},
-		{name: "lastsave", arity: 1, flags: admin | fast, group: "server", summary: "Returns the time of the last checkpoint.", run: lastsaveCommand},
+		{name: "lastsave", arity: 1, flags: admin | fast | whileLoading, group: "server", summary: "Returns the time of the last checkpoint.", run: lastsaveCommand},
 		{name: "debug", arity: -2, group: "server", summary: "A container for commands for tests.", parts: debugParts(), help: debugHelp()},
-		{name: "shutdown", arity: -1, flags: admin | noMulti, group: "server", summary: "Syncs the log and ends the server.", run: shutdownCommand},
-		{name: "role", arity: 1, flags: fast | dangerous, group: "server", summary: "Returns the replication role.", run: roleCommand},
+		{name: "shutdown", arity: -1, flags: admin | noMulti | whileLoading, group: "server", summary: "Syncs the log and ends the server.", run: shutdownCommand},
+		{name: "role", arity: 1, flags: fast | dangerous | whileLoading, group: "server", summary: "Returns the replication role.", run: roleCommand},
 		{name: "slowlog", arity: -2, group: "server", summary: "A container for slow log commands.", parts: slowlogParts(), help: slowlogHelp()},
 		{name: "latency", arity: -2, group: "server", summary: "A container for latency diagnostics commands.", parts: latencyParts(), help: latencyHelp()},
 
@@ -188,7 +189,7 @@ func newCommands() *commands {
 		c.byName[row.name] = row
 		c.add(row)
 		if row.parts != nil {
-			row.parts = append(row.parts, command{name: "help", arity: 2, group: row.group, summary: "Returns helpful text about the parts.", run: row.tellHelp})
+			row.parts = append(row.parts, command{name: "help", arity: 2, flags: whileLoading, group: row.group, summary: "Returns helpful text about the parts.", run: row.tellHelp})
 		}
 		for i := range row.parts {
 			row.parts[i].name = row.name + "|" + row.parts[i].name

@@ -11,11 +11,11 @@ func commandCommand(s *session, _ [][]byte) { s.describe(s.srv.commands.visible(
 
 func commandParts() []command {
 	return []command{
-		{name: "count", arity: 2, group: "server", summary: "Returns a count of commands.", run: commandCount},
-		{name: "list", arity: -2, group: "server", summary: "Returns a list of command names.", run: commandList},
-		{name: "info", arity: -2, group: "server", summary: "Returns information about one, several or all commands.", run: commandInfo},
-		{name: "docs", arity: -2, group: "server", summary: "Returns documentary information about one, several or all commands.", run: commandDocs},
-		{name: "getkeys", arity: -4, group: "server", summary: "Extracts the key names from a command.", run: commandGetkeys},
+		{name: "count", arity: 2, flags: whileLoading, group: "server", summary: "Returns a count of commands.", run: commandCount},
+		{name: "list", arity: -2, flags: whileLoading, group: "server", summary: "Returns a list of command names.", run: commandList},
+		{name: "info", arity: -2, flags: whileLoading, group: "server", summary: "Returns information about one, several or all commands.", run: commandInfo},
+		{name: "docs", arity: -2, flags: whileLoading, group: "server", summary: "Returns documentary information about one, several or all commands.", run: commandDocs},
+		{name: "getkeys", arity: -4, flags: whileLoading, group: "server", summary: "Extracts the key names from a command.", run: commandGetkeys},
 	}
 }
 
@@ -156,7 +156,7 @@ func (c *command) words() (words []string) {
 	for _, f := range []struct {
 		flag flags
 		word string
-	}{{write, "write"}, {readonly, "readonly"}, {admin, "admin"}, {messaging, "pubsub"}, {fast, "fast"}, {noAuth, "no_auth"}, {noMulti, "no_multi"}} {
+	}{{write, "write"}, {readonly, "readonly"}, {admin, "admin"}, {messaging, "pubsub"}, {whileLoading, "loading"}, {fast, "fast"}, {noAuth, "no_auth"}, {noMulti, "no_multi"}} {
 		if c.flags&f.flag != 0 {
 			words = append(words, f.word)
 		}

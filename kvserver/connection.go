@@ -196,7 +196,7 @@ func (s *session) setName(name []byte) {
 
 func clientParts() []command {
 	part := func(name string, arity int, f flags, summary string, run func(*session, [][]byte)) command {
-		return command{name: name, arity: arity, flags: f, group: "connection", summary: summary, run: run}
+		return command{name: name, arity: arity, flags: f | whileLoading, group: "connection", summary: summary, run: run}
 	}
 	return []command{
 		part("id", 2, 0, "Returns the unique client ID of the connection.", clientID),

@@ -94,14 +94,23 @@ type failure struct {
 // errLost is the answer to reading a key whose newest value did not reach the log.
 var errLost = errors.New("the newest value of this key did not reach the log")
 
-func newDB(store storage.Store) *db {
-	d := &db{store: store, reads: make(chan struct{}, maxDeviceReads), seed: maphash.MakeSeed(), stripes: make([]stripe, stripeCount)}
+// newDB returns a db, which needs a store before it is used, and a log before it is written to.
+func newDB() *db {
+	d := &db{reads: make(chan struct{}, maxDeviceReads), seed: maphash.MakeSeed(), stripes: make([]stripe, stripeCount)}
 	d.now = func() int64 { return time.Now().UnixMilli() }
 	d.observers = &observers{tracking: newTracking(), watched: map[string][]watcher{}}
-	d.warmer, _ = store.(storage.Warmer)
-	d.noWait, _ = store.(storage.NoWaiter)
 	d.applyFn = d.apply
 	return d
+}
+
+// setStore gives the db an empty store.
+func (d *db) setStore(store storage.Store) {
+	for i := range d.stripes {
+		d.stripes[i].clearEnds()
+	}
+	d.store = store
+	d.warmer, _ = store.(storage.Warmer)
+	d.noWait, _ = store.(storage.NoWaiter)
 }
 
 // warm tells the store what it is about to be asked for, and returns keys emptied. For a single key that would come too late

@@ -3,6 +3,7 @@ package kvserver
 import (
 	"fmt"
 	"maps"
+	"math"
 	"os"
 	"runtime"
 	"slices"
@@ -119,9 +120,14 @@ func (srv *Server) infoMemory(t *stats.Text) {
 }
 
 func (srv *Server) infoPersistence(t *stats.Text) {
-	w := srv.db.log.Stats()
+	var w wal.Stats
+	var replayed Replayed
+	loading := srv.loading.Load()
+	if !loading {
+		w, replayed = srv.db.log.Stats(), srv.replayed
+	}
 	t.Section("Persistence")
-	t.Int("loading", 0)
+	t.Str("loading", zeroOne(loading))
 	t.Int("async_loading", 0)
 	srv.infoSaves(t, w)
 	t.Str("wal_policy", srv.opts.WALPolicy.String())
@@ -147,9 +153,9 @@ func (srv *Server) infoPersistence(t *stats.Text) {
 		status = err.Error()
 	}
 	t.Str("disk_space", status)
-	t.Int("replay_records", srv.replayed.Log.Records)
-	t.Int("replay_bytes", srv.replayed.Log.Bytes)
-	t.Seconds("replay_seconds", srv.replayed.Duration.Seconds())
+	t.Int("replay_records", replayed.Log.Records)
+	t.Int("replay_bytes", replayed.Log.Bytes)
+	t.Seconds("replay_seconds", replayed.Duration.Seconds())
 	t.Int("checkpoints", srv.checkpoints.count.Load())
 	t.Seconds("checkpoint_seconds", time.Duration(srv.checkpoints.nanos.Load()).Seconds())
 	t.Int("checkpoint_bytes", srv.checkpoints.bytes.Load())
@@ -160,6 +166,23 @@ func (srv *Server) infoPersistence(t *stats.Text) {
 		status = (*err).Error()
 	}
 	t.Str("checkpoint_error", status)
+	if loading {
+		srv.infoLoading(t)
+	}
+}
+
+// infoLoading says how far a start has read.
+func (srv *Server) infoLoading(t *stats.Text) {
+	total, done := srv.progress.total.Load(), srv.progress.done.Load()
+	left := 1.0 // second, as Redis says while it does not know
+	if done > 0 {
+		left = time.Since(srv.started).Seconds() * float64(total-done) / float64(done)
+	}
+	t.Int("loading_start_time", srv.started.Unix())
+	t.Int("loading_total_bytes", total)
+	t.Int("loading_loaded_bytes", done)
+	t.Str("loading_loaded_perc", strconv.FormatFloat(100*float64(done)/float64(max(1, total)), 'f', 2, 64))
+	t.Int("loading_eta_seconds", int64(math.Ceil(left)))
 }
 
 // infoSaves gives the log and the checkpoints the names that Redis gives its append-only file and its snapshots.
@@ -323,7 +346,10 @@ func (srv *Server) infoCommands(t *stats.Text, sum totals) {
 }
 
 func (srv *Server) infoStorage(t *stats.Text) {
-	u := srv.db.store.Stats()
+	var u storage.Stats
+	if !srv.loading.Load() {
+		u = srv.db.store.Stats()
+	}
 	t.Section("Storage")
 	t.Int("keys", u.Keys)
 	t.Int("key_bytes", u.KeyBytes)
@@ -344,8 +370,11 @@ func (srv *Server) infoStorage(t *stats.Text) {
 }
 
 func (srv *Server) infoKeyspace(t *stats.Text) {
-	ends, left := srv.db.timed()
 	t.Section("Keyspace")
+	if srv.loading.Load() {
+		return
+	}
+	ends, left := srv.db.timed()
 	if n := srv.db.store.Count(); n > 0 {
 		t.Str("db0", fmt.Sprintf("keys=%d,expires=%d,avg_ttl=%d", n, ends, left))
 	}

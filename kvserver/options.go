@@ -54,9 +54,6 @@ type Options struct {
 	// second more for each 64 KiB of it; 0 = 60 s.
 	WriteTimeout time.Duration
 
-	// Cancel ends Open while it replays the log; nil = never.
-	Cancel <-chan struct{}
-
 	Version string // of the program, for INFO
 	// Logf takes notes, one line each; nil = discard. It must not wait: it is called by those who serve.
 	Logf func(format string, args ...any)

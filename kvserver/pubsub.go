@@ -353,9 +353,9 @@ func (s *session) collect() bool {
 
 func pubsubParts() []command {
 	return []command{
-		{name: "channels", arity: -2, flags: messaging, group: "pubsub", summary: "Returns the active channels.", run: pubsubChannels},
-		{name: "numsub", arity: -2, flags: messaging, group: "pubsub", summary: "Returns a count of subscribers to channels.", run: pubsubNumsub},
-		{name: "numpat", arity: 2, flags: messaging, group: "pubsub", summary: "Returns a count of unique pattern subscriptions.", run: pubsubNumpat},
+		{name: "channels", arity: -2, flags: messaging | whileLoading, group: "pubsub", summary: "Returns the active channels.", run: pubsubChannels},
+		{name: "numsub", arity: -2, flags: messaging | whileLoading, group: "pubsub", summary: "Returns a count of subscribers to channels.", run: pubsubNumsub},
+		{name: "numpat", arity: 2, flags: messaging | whileLoading, group: "pubsub", summary: "Returns a count of unique pattern subscriptions.", run: pubsubNumpat},
 	}
 }
 

@@ -49,24 +49,47 @@ type reading struct {
 	superseded     bool // older checkpoints or segments are still there
 }
 
+// sources are the files that a start reads.
+type sources struct {
+	checkpoint      uint64 // number of the newest one, 0 = none
+	checkpointBytes int64
+	segment         uint64 // the first of the log
+	logBytes        int64
+	superseded      bool // older checkpoints are still there
+}
+
+func (p *place) sources() (s sources, err error) {
+	numbers, _, err := listCheckpoints(p.fs, p.path(checkpointName))
+	if err != nil {
+		return s, err
+	}
+	if n := len(numbers); n > 0 {
+		s.checkpoint, s.superseded = numbers[n-1], n > 1
+		info, err := p.fs.Stat(p.path(checkpointName, checkpointFile(s.checkpoint)))
+		if err != nil {
+			return s, fmt.Errorf("kvserver: %w", err)
+		}
+		s.checkpointBytes = info.Size()
+	}
+	if s.segment, err = firstSegment(p.fs, p.path(walName), s.checkpoint); err != nil {
+		return s, err
+	}
+	s.logBytes, err = logBytes(p.fs, p.path(walName), s.segment)
+	return s, err
+}
+
 // read passes everything that a start uses to s and decides whether it may be used: the newest checkpoint, and the log from the
 // segment that it names. end is where the log has to end; nil if that is not known. It changes nothing.
-func (p *place) read(o *Options, end *wal.End, s sink) (r reading, err error) {
-	numbers, _, err := listCheckpoints(p.fs, p.path(checkpointName))
+func (p *place) read(o *Options, l *loading, end *wal.End, s sink) (r reading, err error) {
+	src, err := p.sources()
 	if err != nil {
 		return r, err
 	}
-	first := uint64(0)
-	if len(numbers) > 0 {
-		first = numbers[len(numbers)-1]
-		path := p.path(checkpointName, checkpointFile(first))
-		info, err := p.fs.Stat(path)
-		if err != nil {
-			return r, fmt.Errorf("kvserver: %w", err)
-		}
-		going := newProgress(o, "reading the checkpoint", info.Size())
-		r.checkpoint, r.records, r.bytes, err = p.readCheckpoint(path, first, func(kind byte, payload []byte) error {
-			if err := going.add(len(payload)); err != nil {
+	if src.checkpoint > 0 {
+		going := newProgress(o, l, "reading the checkpoint", src.checkpointBytes)
+		path := p.path(checkpointName, checkpointFile(src.checkpoint))
+		r.checkpoint, r.records, r.bytes, err = p.readCheckpoint(path, src.checkpoint, func(kind byte, payload []byte) error {
+			if err := going.add(frameHeader + len(payload)); err != nil {
 				return err
 			}
 			switch kind {
@@ -80,37 +103,33 @@ func (p *place) read(o *Options, end *wal.End, s sink) (r reading, err error) {
 		if err != nil {
 			return r, err
 		}
+		going.tell(src.checkpointBytes)
 	}
-	dir := p.path(walName)
-	if first, err = firstSegment(p.fs, dir, first); err != nil {
-		return r, err
-	}
-	total, err := logBytes(p.fs, dir, first)
-	if err != nil {
-		return r, err
-	}
-	going := newProgress(o, "replaying the log", total)
-	r.log, err = wal.Replay(dir, wal.Options{
+	going := newProgress(o, l, "replaying the log", src.logBytes)
+	r.log, err = wal.Replay(p.path(walName), wal.Options{
 		FS: p.fs, Policy: o.WALPolicy, SegmentBytes: o.SegmentBytes, SyncEvery: o.SyncEvery, Logf: o.Logf,
-		Identity: wal.Identity(p.identity), FirstSegment: first, FirstID: r.checkpoint.segment,
+		Identity: wal.Identity(p.identity), FirstSegment: src.segment, FirstID: r.checkpoint.segment,
 	}, func(payload []byte) error {
-		if err := going.add(len(payload)); err != nil {
+		if err := going.add(wal.RecordOverhead + len(payload)); err != nil {
 			return err
 		}
 		return s.record(payload)
 	})
+	if err == nil {
+		going.tell(src.logBytes)
+	}
 	if err == nil && end != nil {
 		err = r.log.CheckEnd(*end)
 	}
-	r.superseded = err == nil && (len(numbers) > 1 || r.log.Superseded())
+	r.superseded = err == nil && (src.superseded || r.log.Superseded())
 	return r, err
 }
 
 // verify reads what a start uses as a start does, and keeps nothing of it.
-func (p *place) verify(o *Options, end *wal.End) error {
+func (p *place) verify(o *Options, l *loading, end *wal.End) error {
 	var first []byte // record of the store
 	values := file.NewSalvager(p.fs, p.dir, file.Identity(p.identity))
-	r, err := p.read(o, end, sink{
+	r, err := p.read(o, l, end, sink{
 		restore: func(rec []byte) error {
 			if first == nil {
 				first = slices.Clone(rec)
@@ -175,14 +194,21 @@ func (p *place) checkReplacement(number uint64) error {
 // directory is changed, but for what a store adds to its own files, before all of it has been read and found good. A file or lsm
 // store changes its files as it is filled; so for these everything is read twice.
 func (srv *Server) recover() (err error) {
-	o, p := &srv.opts, srv.place
+	o, p, progress := &srv.opts, srv.place, &srv.progress
 	end, err := p.readClean()
 	if err != nil {
-		return errors.Join(err, p.otherDamage(o)) // or that would show only after a repair of this
+		return errors.Join(err, p.otherDamage(progress)) // or that would show only after a repair of this
 	}
+	src, err := p.sources()
+	if err != nil {
+		return err
+	}
+	progress.done.Store(0)
+	progress.total.Store(src.checkpointBytes + src.logBytes)
 	onDisk := p.mode == storage.File || p.mode == storage.LSM
 	if onDisk {
-		if err := p.verify(o, end); err != nil {
+		progress.total.Store(2 * (src.checkpointBytes + src.logBytes))
+		if err := p.verify(o, progress, end); err != nil {
 			return err
 		}
 		if err := srv.space.makeRoom(); err != nil {
@@ -209,13 +235,12 @@ func (srv *Server) recover() (err error) {
 			err = errors.Join(err, store.Close())
 		}
 	}()
-	srv.db = newDB(store)
-	srv.db.logf = o.Logf
+	srv.db.setStore(store)
 	if err := syncNewest(o.FS, p.path(walName)); err != nil {
 		return err
 	}
 	lanes := newReplayer(srv.db, replayLanes(o.Mode))
-	r, err := p.read(o, end, sink{
+	r, err := p.read(o, progress, end, sink{
 		restore: store.Restore,
 		ends:    func(payload []byte) error { return entry.Decode(payload, srv.db.applyFn) },
 		record:  lanes.record,
@@ -227,6 +252,9 @@ func (srv *Server) recover() (err error) {
 		err = srv.space.makeRoom()
 	}
 	if err != nil {
+		return err
+	}
+	if err := progress.goesOn(); err != nil {
 		return err
 	}
 	l, err := p.begin(&r)
@@ -272,23 +300,15 @@ func (p *place) noteIgnored(logf func(format string, args ...any)) error {
 }
 
 // otherDamage reads the newest checkpoint and the log, changes nothing, and returns what is wrong with them.
-func (p *place) otherDamage(o *Options) error {
-	going := func() error {
-		select {
-		case <-o.Cancel:
-			return ErrServerClosed
-		default:
-			return nil
-		}
-	}
+func (p *place) otherDamage(l *loading) error {
 	numbers, _, err := listCheckpoints(p.fs, p.path(checkpointName))
 	errs := []error{err}
 	if n := len(numbers); n > 0 {
 		newest := numbers[n-1]
-		_, _, _, err := p.readCheckpoint(p.path(checkpointName, checkpointFile(newest)), newest, func(byte, []byte) error { return going() })
+		_, _, _, err := p.readCheckpoint(p.path(checkpointName, checkpointFile(newest)), newest, func(byte, []byte) error { return l.goesOn() })
 		errs = append(errs, err)
 	}
-	reports, err := p.checkLog(numbers, nil, going)
+	reports, err := p.checkLog(numbers, nil, l.goesOn)
 	for _, r := range reports {
 		errs = append(errs, damageOf(r))
 	}
@@ -346,7 +366,7 @@ func firstSegment(fs vfs.FS, dir string, checkpoint uint64) (uint64, error) {
 
 // beforeWait takes a command that is about to wait for the device out of its event loop.
 func (srv *Server) beforeWait() (done func()) {
-	if !srv.looping.Load() || !srv.loops.beforeWait() {
+	if !srv.loops.beforeWait() {
 		return func() {}
 	}
 	return srv.db.deviceRead()

@@ -18,8 +18,8 @@ func redis(t *testing.T) *client {
 	return startRedis(t)()
 }
 
-// startRedis starts a real redis-server and returns what connects to it.
-func startRedis(t *testing.T) (connect func() *client) {
+// startRedis starts a real redis-server, with options of its own, and returns what connects to it.
+func startRedis(t *testing.T, options ...string) (connect func() *client) {
 	t.Helper()
 	exe, err := exec.LookPath("redis-server")
 	if err != nil {
@@ -27,7 +27,8 @@ func startRedis(t *testing.T) (connect func() *client) {
 	}
 	// On a socket in a directory of ours there is no port that somebody else could take.
 	socket := filepath.Join(t.TempDir(), "s")
-	cmd := exec.Command(exe, "--port", "0", "--unixsocket", socket, "--save", "", "--appendonly", "no", "--dir", t.TempDir(), "--logfile", "/dev/null")
+	own := []string{"--port", "0", "--unixsocket", socket, "--save", "", "--appendonly", "no", "--dir", t.TempDir(), "--logfile", "/dev/null"}
+	cmd := exec.Command(exe, append(own, options...)...)
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}

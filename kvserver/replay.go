@@ -183,34 +183,50 @@ func (r *replayer) close() error {
 	return nil
 }
 
+// loading is what others see of a start while it reads, and how they end it.
+type loading struct {
+	total, done atomic.Int64    // bytes of the checkpoint and the log, as often as they are read
+	cancel      <-chan struct{} // closed when the start is to end; nil = never
+}
+
+// goesOn returns the error of a start that is to end.
+func (l *loading) goesOn() error {
+	select {
+	case <-l.cancel:
+		return ErrServerClosed
+	default:
+		return nil
+	}
+}
+
 // progress says now and then how far something is that takes long.
 type progress struct {
+	*loading
 	what        string
-	total, done int64 // bytes
+	size, read  int64 // bytes
+	told        int64 // of read, those that loading knows of
 	records     int64
 	begun, next time.Time
 	logf        func(format string, args ...any)
-	cancel      <-chan struct{}
 }
 
 // progressEvery is the time between two lines.
 const progressEvery = 5 * time.Second
 
-func newProgress(o *Options, what string, total int64) *progress {
+func newProgress(o *Options, l *loading, what string, size int64) *progress {
 	now := time.Now()
-	return &progress{what: what, total: total, begun: now, next: now.Add(progressEvery), logf: o.Logf, cancel: o.Cancel}
+	return &progress{loading: l, what: what, size: size, begun: now, next: now.Add(progressEvery), logf: o.Logf}
 }
 
 // add counts a record of n bytes. The error is that of a start that is to end.
 func (p *progress) add(n int) error {
 	p.records++
-	if p.done += int64(n); p.records%1024 != 0 && n < 1<<20 {
+	if p.read += int64(n); p.records%1024 != 0 && p.read-p.told < 1<<20 {
 		return nil
 	}
-	select {
-	case <-p.cancel:
-		return ErrServerClosed
-	default:
+	p.tell(p.read)
+	if err := p.goesOn(); err != nil {
+		return err
 	}
 	now := time.Now()
 	if now.Before(p.next) {
@@ -218,8 +234,14 @@ func (p *progress) add(n int) error {
 	}
 	p.next = now.Add(progressEvery)
 	took := now.Sub(p.begun).Seconds()
-	left := took * float64(max(0, p.total-p.done)) / float64(max(1, p.done))
+	left := took * float64(max(0, p.size-p.read)) / float64(max(1, p.read))
 	p.logf("kvserver: %s: %d records, %d of %d MiB (%d %%) in %.0f s, about %.0f s left",
-		p.what, p.records, p.done>>20, p.total>>20, 100*min(p.done, p.total)/max(1, p.total), took, left)
+		p.what, p.records, p.read>>20, p.size>>20, 100*min(p.read, p.size)/max(1, p.size), took, left)
 	return nil
+}
+
+// tell lets loading know that so many bytes have been read.
+func (p *progress) tell(read int64) {
+	p.done.Add(read - p.told)
+	p.told = read
 }

@@ -72,7 +72,7 @@ func replayed(t *testing.T, mode storage.Mode, lanes int, payloads [][]byte) map
 		t.Fatal(err)
 	}
 	defer store.Close()
-	d := newDB(store)
+	d := dbOn(store)
 	r := newReplayer(d, lanes)
 	scratch := []byte{}
 	for _, p := range payloads {
@@ -102,6 +102,13 @@ func replayed(t *testing.T, mode storage.Mode, lanes int, payloads [][]byte) map
 	return state
 }
 
+// dbOn returns a db with a store and without a log.
+func dbOn(store storage.Store) *db {
+	d := newDB()
+	d.setStore(store)
+	return d
+}
+
 // TestReplayEndsWithTheErrorOfALane has a store that refuses what a lane brings it.
 func TestReplayEndsWithTheErrorOfALane(t *testing.T) {
 	store, err := storage.Open(storage.Memory, storage.Options{})
@@ -115,7 +122,7 @@ func TestReplayEndsWithTheErrorOfALane(t *testing.T) {
 		"set many at once": refusingMany{refusing{store, refused}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := newReplayer(newDB(store), 2)
+			r := newReplayer(dbOn(store), 2)
 			set := entry.Append(nil, entry.Entry{Op: entry.Set, Key: []byte("key"), Value: make([]byte, 1000)})
 			for range 10_000 {
 				if err = r.record(set); err != nil {
@@ -163,7 +170,7 @@ func BenchmarkReplay(b *testing.B) {
 					b.Fatal(err)
 				}
 				defer store.Close()
-				d := newDB(store)
+				d := dbOn(store)
 				for b.Loop() {
 					r := newReplayer(d, lanes)
 					for _, p := range payloads {

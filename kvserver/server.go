@@ -34,6 +34,10 @@ type Server struct {
 	started  time.Time
 	replayed Replayed
 
+	loading  atomic.Bool // until Load has succeeded: there is no data yet, and db has neither log nor store
+	progress loading
+	load     sync.Mutex // held by Load, so that Shutdown waits for its end
+
 	settings     settings
 	buffered     atomic.Int64  // bytes that count in the budget of MaxBuffered
 	overBudget   atomic.Uint64 // commands and replies for which it had no room
@@ -54,12 +58,11 @@ type Server struct {
 
 	ticks      atomic.Int64 // a clock that costs nothing to read; tick apart
 	quit       chan struct{}
-	background sync.WaitGroup // goroutines of Open; Shutdown waits for them
+	background sync.WaitGroup // the server's own goroutines; Shutdown waits for them
 
 	stopping chan struct{} // closed when no more connections are accepted
 	serving  sync.WaitGroup
-	loops    loops       // that serve connections; none with Goroutine
-	looping  atomic.Bool // loops is set
+	loops    loops // that serve connections; none with Goroutine
 	closed   sync.Once
 	closeErr error
 
@@ -82,9 +85,21 @@ const tick = 100 * time.Millisecond
 // ErrServerClosed is returned by Serve when the server has been told to stop.
 var ErrServerClosed = errors.New("kvserver: server is stopped")
 
-// Open opens the data directory, making it if need be, and brings the store to the state that the log tells of. The server
-// serves nobody before Serve, and has to be shut down in any case.
+// Open is New and Load: it returns a server that has its data.
 func Open(o Options) (*Server, error) {
+	srv, err := New(o)
+	if err != nil {
+		return nil, err
+	}
+	if err := srv.Load(); err != nil {
+		return nil, errors.Join(err, srv.Shutdown(context.Background()))
+	}
+	return srv, nil
+}
+
+// New makes a server of the data directory, which it locks, and makes if need be. The server serves nobody before Serve, has no
+// data before Load, and has to be shut down in any case.
+func New(o Options) (*Server, error) {
 	o, err := o.withDefaults()
 	if err != nil {
 		return nil, err
@@ -97,10 +112,13 @@ func Open(o Options) (*Server, error) {
 	o.Dir = absolute(o.FS, o.Dir)
 	o.FS = &lenientFS{o.FS, o.Logf, new(sync.Once)}
 	srv := &Server{
-		opts: o, commands: newCommands(), stats: stats.New(), started: time.Now(),
+		opts: o, db: newDB(), commands: newCommands(), stats: stats.New(), started: time.Now(),
 		quit: make(chan struct{}), stopping: make(chan struct{}), pubsub: newPubsub(),
 		listeners: map[net.Listener]struct{}{}, conns: map[int64]*conn{},
 	}
+	srv.loading.Store(true)
+	srv.progress.cancel = srv.stopping
+	srv.db.logf = o.Logf
 	srv.settings.init(&srv.opts)
 	srv.slowCommands.configure(&srv.settings)
 	srv.checkpoints.wanted = make(chan struct{}, 1)
@@ -117,7 +135,26 @@ func Open(o Options) (*Server, error) {
 	}
 	srv.space, srv.opts.FS = newSpace(&srv.opts, &srv.settings.minFree)
 	srv.place.fs = srv.opts.FS
-	if err = srv.place.noteIgnored(o.Logf); err == nil {
+	srv.db.space = srv.space
+	if o.IO == Loop {
+		if srv.loops, err = newLoops(srv, o.Loops); err != nil {
+			return nil, errors.Join(err, srv.dirLock.abandon())
+		}
+	}
+	srv.background.Go(srv.tend)
+	return srv, nil
+}
+
+// Load brings the store to the state that checkpoint and log tell of. Until it returns, clients hear LOADING to what needs the
+// data; when it fails, they do so until Shutdown. A server that is told to stop meanwhile makes it return ErrServerClosed.
+func (srv *Server) Load() error {
+	srv.load.Lock()
+	defer srv.load.Unlock()
+	err := srv.progress.goesOn()
+	if err == nil {
+		err = srv.place.noteIgnored(srv.opts.Logf)
+	}
+	if err == nil {
 		err = srv.recover()
 	}
 	if noSpace(err) && srv.space.reserve { // free space that the file system shows may be more than a quota leaves
@@ -126,30 +163,24 @@ func Open(o Options) (*Server, error) {
 		}
 	}
 	if err != nil {
-		return nil, errors.Join(fullDisk(err, &srv.opts), srv.dirLock.abandon())
+		return fullDisk(err, &srv.opts)
 	}
-	srv.db.space = srv.space
 	srv.space.flush = srv.db.log.Flush
-	if o.IO == Loop {
-		if srv.loops, err = newLoops(srv, o.Loops); err != nil {
-			return nil, errors.Join(err, srv.db.store.Close(), srv.db.log.Close(), srv.dirLock.Close())
-		}
-		srv.looping.Store(true)
-	}
 	_ = srv.space.poll() // it notes what it finds
-	srv.background.Go(srv.tend)
+	srv.loading.Store(false)
 	srv.background.Go(srv.checkpointWhenDue)
-	return srv, nil
+	return nil
 }
 
-// Replayed returns what Open read to get to the state.
+// Replayed returns what Load read to get to the state.
 func (srv *Server) Replayed() Replayed { return srv.replayed }
 
 // RunID returns the name of this run.
 func (srv *Server) RunID() string { return srv.opts.RunID }
 
 // Serve accepts connections from ln and serves each in a goroutine of its own, until ctx ends, Shutdown is called, or a
-// client sends SHUTDOWN; then it returns ErrServerClosed. It closes ln. Connections go on until Shutdown.
+// client sends SHUTDOWN; then it returns ErrServerClosed. It closes ln. Connections go on until Shutdown. It may be called before
+// Load has returned.
 func (srv *Server) Serve(ctx context.Context, ln net.Listener) error {
 	defer ln.Close()
 	if !srv.track(ln) {
@@ -317,6 +348,8 @@ func (srv *Server) stop() {
 func (srv *Server) Shutdown(ctx context.Context) error {
 	srv.stop()
 	srv.closed.Do(func() {
+		srv.load.Lock()
+		defer srv.load.Unlock()
 		drained := make(chan struct{})
 		go func() { // ends with the connections, which the lines below end
 			srv.serving.Wait()
@@ -335,6 +368,10 @@ func (srv *Server) Shutdown(ctx context.Context) error {
 		srv.loops.stop()
 		close(srv.quit)
 		srv.background.Wait()
+		if srv.loading.Load() {
+			srv.closeErr = srv.dirLock.abandon()
+			return
+		}
 		srv.checkStore() // it may have failed since the last tick
 		err := errors.Join(srv.db.store.Close(), srv.db.log.Close())
 		if f := srv.db.failed.Load(); f != nil {
@@ -362,14 +399,19 @@ func (srv *Server) tend() {
 		case <-ticker.C:
 		}
 		now := srv.ticks.Add(1)
-		srv.checkStore()
-		from = srv.db.sweep(from)
+		loaded := !srv.loading.Load()
+		if loaded {
+			srv.checkStore()
+			from = srv.db.sweep(from)
+		}
 		if now%int64(time.Second/tick) == 0 {
 			srv.closeStuck(now)
 			srv.giveBack()
 			srv.stats.Observe()
 			srv.measureRates()
-			_ = srv.space.poll()
+			if loaded {
+				_ = srv.space.poll()
+			}
 		}
 	}
 }

@@ -45,6 +45,8 @@ type session struct {
 	entries int // changes in payload
 	value   []byte
 
+	loading bool // when run was called last, the data were not there yet
+
 	ahead int      // commands to come whose keys have been foreseen
 	keys  [][]byte // see run
 
@@ -101,7 +103,7 @@ type shared struct {
 }
 
 func newSession(srv *Server, id int64) *session {
-	s := &session{srv: srv, db: srv.db, id: id, header: len("$10\r\n")}
+	s := &session{srv: srv, db: srv.db, id: id, loading: srv.loading.Load(), header: len("$10\r\n")}
 	s.locks.d, s.locks.session = srv.db, s
 	s.redirect.Store(-1)
 	s.counters.commands = make([]commandCounters, len(srv.commands.all))
@@ -148,6 +150,9 @@ func (s *session) setAuthed(ok bool) {
 // not run without waiting; then again is set.
 func (s *session) run(in []byte) (n int, more bool) {
 	s.lap()
+	if s.loading {
+		s.loading = s.srv.loading.Load()
+	}
 	for !s.closing {
 		if len(s.out) >= flushAt || s.delay > 0 {
 			return n, true
@@ -185,7 +190,7 @@ func (s *session) run(in []byte) (n int, more bool) {
 func (s *session) foresee(keys [][]byte, in []byte) [][]byte {
 	const most = 16
 	n := most
-	if s.db.warmer != nil {
+	if !s.loading && s.db.warmer != nil {
 		keys, n = resp.Keys(keys, in, most)
 	}
 	s.ahead = max(n, 1)
@@ -323,6 +328,8 @@ func (s *session) refusal(c *command, args [][]byte) string {
 		return "ERR Command not allowed inside a transaction"
 	case c.flags&listening == 0 && s.listens():
 		return errListens(c)
+	case s.loading && c.flags&whileLoading == 0:
+		return "LOADING Redis is loading the dataset in memory"
 	}
 	for key := range c.keys(args) {
 		if len(key) > s.srv.opts.MaxKey {

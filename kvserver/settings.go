@@ -70,9 +70,9 @@ func (srv *Server) parameters() []parameter {
 
 func configParts() []command {
 	return []command{
-		{name: "get", arity: -3, flags: admin, group: "server", summary: "Returns the effective values of configuration parameters.", run: configGet},
-		{name: "set", arity: -4, flags: admin, group: "server", summary: "Sets configuration parameters in-flight.", run: configSet},
-		{name: "resetstat", arity: 2, flags: admin, group: "server", summary: "Resets the server's statistics.", run: configResetstat},
+		{name: "get", arity: -3, flags: admin | whileLoading, group: "server", summary: "Returns the effective values of configuration parameters.", run: configGet},
+		{name: "set", arity: -4, flags: admin | whileLoading, group: "server", summary: "Sets configuration parameters in-flight.", run: configSet},
+		{name: "resetstat", arity: 2, flags: admin | whileLoading, group: "server", summary: "Resets the server's statistics.", run: configResetstat},
 	}
 }
 
@@ -127,7 +127,9 @@ func configSet(s *session, args [][]byte) {
 		p.set.Store(values[i] * p.unit)
 	}
 	s.srv.slowCommands.configure(&s.srv.settings)
-	_ = s.srv.space.poll()
+	if !s.loading { // otherwise the end of loading does
+		_ = s.srv.space.poll()
+	}
 	s.ok()
 }
 

@@ -154,9 +154,9 @@ func (l *slowCommands) addLatency(event string, v latencySample) {
 
 func slowlogParts() []command {
 	return []command{
-		{name: "get", arity: -2, flags: admin, group: "server", summary: "Returns the slow log's entries.", run: slowlogGet},
-		{name: "len", arity: 2, flags: admin, group: "server", summary: "Returns the number of entries in the slow log.", run: slowlogLen},
-		{name: "reset", arity: 2, flags: admin, group: "server", summary: "Clears all entries from the slow log.", run: slowlogReset},
+		{name: "get", arity: -2, flags: admin | whileLoading, group: "server", summary: "Returns the slow log's entries.", run: slowlogGet},
+		{name: "len", arity: 2, flags: admin | whileLoading, group: "server", summary: "Returns the number of entries in the slow log.", run: slowlogLen},
+		{name: "reset", arity: 2, flags: admin | whileLoading, group: "server", summary: "Clears all entries from the slow log.", run: slowlogReset},
 	}
 }
 
@@ -214,9 +214,9 @@ func slowlogReset(s *session, _ [][]byte) {
 
 func latencyParts() []command {
 	return []command{
-		{name: "latest", arity: 2, flags: admin, group: "server", summary: "Returns the latest latency samples for all events.", run: latencyLatest},
-		{name: "history", arity: 3, flags: admin, group: "server", summary: "Returns timestamp-latency samples for an event.", run: latencyHistory},
-		{name: "reset", arity: -2, flags: admin, group: "server", summary: "Resets the latency data of one or more events.", run: latencyReset},
+		{name: "latest", arity: 2, flags: admin | whileLoading, group: "server", summary: "Returns the latest latency samples for all events.", run: latencyLatest},
+		{name: "history", arity: 3, flags: admin | whileLoading, group: "server", summary: "Returns timestamp-latency samples for an event.", run: latencyHistory},
+		{name: "reset", arity: -2, flags: admin | whileLoading, group: "server", summary: "Resets the latency data of one or more events.", run: latencyReset},
 	}
 }
 

@@ -83,9 +83,12 @@ func (s *session) watch(key []byte) bool {
 	s.locks.add(key)
 	s.locks.lock()
 	defer s.locks.unlock()
-	_, found, ok := s.length(key)
-	if !ok {
-		return false
+	found := true // as far as is known while the data are being loaded
+	if !s.loading {
+		var ok bool
+		if _, found, ok = s.length(key); !ok {
+			return false
+		}
 	}
 	o := s.db.observers
 	o.count.Add(1)

@@ -40,6 +40,9 @@ const (
 // HeaderSize is the size of a segment's header. A segment that is no longer is complete, and empty.
 const HeaderSize = int64(segmentHeaderSize)
 
+// RecordOverhead is the least that a record takes in a segment besides its payload, in bytes.
+const RecordOverhead = frameHeaderSize
+
 // MaxRecord is the largest payload that [Log.Append] takes, in bytes.
 const MaxRecord = 512 << 20
 

@@ -25,7 +25,7 @@ import (
 // drainTimeout is how long connections have to answer what they have read once the server has been told to end.
 const drainTimeout = 5 * time.Second
 
-// ready is the line on stdout that says that connections are accepted. Scripts and kvmark read it.
+// ready is the line on stdout that says that the data are served. Scripts and kvmark read it.
 type ready struct {
 	Ready bool   `json:"ready"`
 	Addr  string `json:"addr"`
@@ -93,7 +93,7 @@ func serve(c *cli.Context, stdout, stderr io.Writer) (err error) {
 	if err != nil {
 		return usageError{err}
 	}
-	// Before the replay, which may take long, and not heard before it is done.
+	// First, for a start that cannot be reached is not to read anything.
 	ln, err := listen(addr)
 	if err != nil {
 		return err
@@ -110,28 +110,39 @@ func serve(c *cli.Context, stdout, stderr io.Writer) (err error) {
 		defer func() { err = errors.Join(err, stop()) }()
 	}
 	outliveReaders()
-	o.Cancel = c.Context.Done()
 	if n, ok := stderr.(*notes); ok {
 		o.NotesDropped = n.Dropped
 	}
 	o.Logf = func(format string, args ...any) { fmt.Fprintf(stderr, format+"\n", args...) }
-	srv, err := kvserver.Open(o)
-	if kvserver.IsDamage(err) {
-		return fmt.Errorf("%w; kvserver check %[2]s lists all that is damaged, kvserver repair %[2]s moves it aside", err, o.Dir)
-	}
+	srv, err := kvserver.New(o)
 	if err != nil {
-		return err
+		return advised(err, o.Dir)
 	}
-	fmt.Fprintf(stderr, "kvserver: %s\n", srv.Replayed())
-	if err := ownDirectory(o.Dir); err != nil {
-		o.Logf("kvserver: other users may read files of %s: %v", o.Dir, err)
+	served := make(chan error, 1)
+	go func() { served <- srv.Serve(c.Context, ln) }() // until Shutdown at the latest; what needs the data is refused at first
+	if err = srv.Load(); err == nil {
+		o.Logf("kvserver: %s", srv.Replayed())
+		if err := ownDirectory(o.Dir); err != nil {
+			o.Logf("kvserver: other users may read files of %s: %v", o.Dir, err)
+		}
+		if err = announce(srv, ln, ready{Mode: string(o.Mode)}, stdout, o.Logf); err == nil {
+			err = <-served
+		}
 	}
-	if err = announce(srv, ln, ready{Mode: string(o.Mode)}, stdout, o.Logf); err == nil {
-		err = serveUntilTold(c.Context, srv, ln)
+	if errors.Is(err, kvserver.ErrServerClosed) {
+		err = nil // it was told to end
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.Context), drainTimeout)
 	defer cancel()
-	return errors.Join(err, srv.Shutdown(ctx))
+	return errors.Join(advised(err, o.Dir), srv.Shutdown(ctx))
+}
+
+// advised is err, with what to do about damage.
+func advised(err error, dir string) error {
+	if !kvserver.IsDamage(err) {
+		return err
+	}
+	return fmt.Errorf("%w; kvserver check %[2]s lists all that is damaged, kvserver repair %[2]s moves it aside", err, dir)
 }
 
 // startProfile begins a CPU profile of this process. stop completes the file.
@@ -209,13 +220,6 @@ func announce(srv *kvserver.Server, ln net.Listener, r ready, stdout io.Writer, 
 		logf("kvserver: the ready line is lost: stdout is a pipe that is not read any more; serving on %s", r.Addr)
 	} else if err != nil {
 		return fmt.Errorf("write the ready line: %w", err)
-	}
-	return nil
-}
-
-func serveUntilTold(ctx context.Context, srv *kvserver.Server, ln net.Listener) error {
-	if err := srv.Serve(ctx, ln); !errors.Is(err, kvserver.ErrServerClosed) {
-		return err
 	}
 	return nil
 }
