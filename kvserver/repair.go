@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -461,13 +462,17 @@ func (r *repairer) rebuild(w *checkpointWriter, salvager *file.Salvager, missing
 		return nil
 	}
 	if missing {
-		n, err := salvager.Missed(func(rec []byte) error { return w.frame(frameStore, rec) })
+		keys, err := salvager.Missed(func(rec []byte) error { return w.frame(frameStore, rec) })
 		if err != nil {
 			return err
 		}
-		if n > 0 {
+		if len(keys) > 0 {
+			list, err := r.listKeys(keys)
+			if err != nil {
+				return err
+			}
 			r.note(r.path(valuesName), fmt.Sprintf("%d keys that the checkpoint has lost are taken from the value files, each with its newest value there; "+
-				"those that had been deleted before the checkpoint can be back, and expiry times be lost", n))
+				"those that had been deleted before the checkpoint can be back, and expiry times be lost; %s lists them", len(keys), list))
 		}
 	}
 	unused, err := salvager.Unused()
@@ -480,6 +485,20 @@ func (r *repairer) rebuild(w *checkpointWriter, salvager *file.Salvager, missing
 		}
 	}
 	return nil
+}
+
+// listKeys writes keys to a file beside the damaged checkpoint, one quoted key a line.
+func (r *repairer) listKeys(keys []string) (path string, err error) {
+	path, err = r.aside(r.path(checkpointName, checkpointFile(r.base)))
+	if err != nil {
+		return "", err
+	}
+	path += ".keys"
+	var text []byte
+	for _, key := range keys {
+		text = append(strconv.AppendQuote(text, key), '\n')
+	}
+	return path, writeAtomically(r.fs, r.fs.PathDir(path), r.fs.PathBase(path), string(text))
 }
 
 func (r *repairer) rewriteCheckpoint(path string, why error) error {

@@ -150,6 +150,12 @@ func TestRepairMakesACheckpointOfTheValueFiles(t *testing.T) {
 			if said := strings.Contains(notes, "taken from the value files"); said == tc.end || tc.end && !deleted {
 				t.Errorf("deleted key stays deleted: %v; repair says\n%s", deleted, notes)
 			}
+			if !tc.end && !strings.Contains(string(readFile(t, fs, path+damagedSuffix+".keys")), "\"gone\"\n\"key:0\"\n") {
+				t.Error("the keys that are back are not listed")
+			}
+			if ignored, err := Ignored(fs, "/data"); err != nil || len(ignored) > 0 {
+				t.Errorf("what repair leaves is called foreign: %v, %v", ignored, err)
+			}
 		})
 	}
 }

@@ -228,11 +228,12 @@ func (s *Salvager) file(number uint32, path string) vfs.File {
 }
 
 // Missed emits records of a checkpoint for the keys that are in the value files and were in none of the records that Record got. The
-// newest value of a key wins. A value file does not say what was deleted, so a key that was can be among them.
-func (s *Salvager) Missed(emit func(rec []byte) error) (keys int, err error) {
+// newest value of a key wins. A value file does not say what was deleted, so a key that was can be among them, which are returned in
+// their order.
+func (s *Salvager) Missed(emit func(rec []byte) error) (keys []string, err error) {
 	numbers, err := s.list()
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
 	found := map[string]location{}
 	for _, number := range numbers {
@@ -246,15 +247,16 @@ func (s *Salvager) Missed(emit func(rec []byte) error) (keys int, err error) {
 			}
 		})
 		if err != nil {
-			return 0, fmt.Errorf("file: %s: %w", fileName(number), err)
+			return nil, fmt.Errorf("file: %s: %w", fileName(number), err)
 		}
 	}
 	var rec []byte
-	for _, key := range slices.Sorted(maps.Keys(found)) {
+	keys = slices.Sorted(maps.Keys(found))
+	for _, key := range keys {
 		s.refers[found[key].pos.file()] = true
 		if rec = appendLocation(rec, []byte(key), found[key]); len(rec) >= checkpointBytes {
 			if err := emit(rec); err != nil {
-				return 0, err
+				return nil, err
 			}
 			rec = rec[:0]
 		}
@@ -262,7 +264,7 @@ func (s *Salvager) Missed(emit func(rec []byte) error) (keys int, err error) {
 	if len(rec) > 0 {
 		err = emit(rec)
 	}
-	return len(found), err
+	return keys, err
 }
 
 // Unused returns the paths of the value files to which nothing refers that Record has found good or Missed has emitted.
