@@ -78,6 +78,9 @@ func (w *Wire) Ask() error {
 	if len(w.Out) == 0 || w.start < w.end { // no reply, or those to what was sent before
 		return w.Flush()
 	}
+	if w.exchange == nil && len(w.Out) <= maxExchange { // fits into the buffers between the two sides
+		return w.Flush()
+	}
 	if err := w.settle(); err != nil {
 		return err
 	}
