@@ -71,7 +71,7 @@ func TestDataDirectoriesThatAreRefused(t *testing.T) {
 				t.Fatal(err)
 			}
 			write(t, dir+"/FORMAT", oldFormat(storage.Memory))
-		}, []string{"has version 1, this program reads version 2", "the kvserver that made it"}},
+		}, []string{"has version 1, this program reads version 2", "kvserver upgrade"}},
 		{"a FORMAT of something else", func(t *testing.T, dir string) {
 			if err := os.Mkdir(dir, 0o700); err != nil {
 				t.Fatal(err)
