@@ -380,7 +380,7 @@ func TestCheckOfWhatIsNotThere(t *testing.T) {
 		{"no values", "file", func(dir string) error { return os.RemoveAll(dir + "/values") }, 2, []string{"{dir}/values/0000000001.val: corrupt"}, nil},
 		{"a file in the place of the checkpoints", "memory", func(dir string) error {
 			return errors.Join(os.RemoveAll(dir+"/checkpoint"), os.WriteFile(dir+"/checkpoint", nil, 0o600))
-		}, 2, []string{"{dir}/wal/0000000001.wal: corrupt", "{dir}/wal/0000000002.wal: clean"}, []string{"{dir}/checkpoint: not a directory"}},
+		}, 2, []string{"{dir}/wal/0000000002.wal: corrupt", "the checkpoint that it was written over is missing"}, []string{"{dir}/checkpoint: not a directory"}},
 		{"a directory in the place of a segment", "memory", func(dir string) error {
 			return errors.Join(os.Remove(dir+"/CLEAN"), os.Remove(dir+"/wal/0000000002.wal"), os.Mkdir(dir+"/wal/0000000002.wal", 0o700))
 		}, 3, []string{"{dir}/checkpoint/0000000002: clean"}, []string{"{dir}/wal/0000000002.wal", "is a directory"}},
