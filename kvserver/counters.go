@@ -45,12 +45,13 @@ func newTotals(commands int) totals { return totals{commands: make([]commandTota
 
 func (t *totals) add(c *counters) {
 	for i := range c.commands {
-		t.commands[i].calls += c.commands[i].calls.value()
+		calls := c.commands[i].calls.value()
+		t.commands[i].calls += calls
+		t.calls += calls // the sum is of the moment of its parts, which c.calls need not be
 		t.commands[i].failed += c.commands[i].failed.value()
 		t.commands[i].rejected += c.commands[i].rejected.value()
 		t.commands[i].nanos += c.commands[i].nanos.value()
 	}
-	t.calls += c.calls.value()
 	t.hits += c.hits.value()
 	t.misses += c.misses.value()
 	t.errors += c.errors.value()
