@@ -22,7 +22,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"text/tabwriter"
+	"syscall"
 	"time"
 
 	"kvmark/client/result"
@@ -59,7 +59,7 @@ func main() {
 	flag.IntVar(&o.rounds, "rounds", 1, "of each cell, of which the median is shown")
 	flag.StringVar(&o.minimal, "minimal", "", "internal: be the minimal client of this address")
 	flag.Parse()
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	run := o.table
 	if o.minimal != "" {
@@ -90,8 +90,10 @@ func (o *options) table(ctx context.Context, w io.Writer) error {
 	if err != nil {
 		return err
 	}
-	out := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(out, "server\tGOMAXPROCS\tworkers\tarrivals\trate\tminimal p50\tp99\tlate p99\tresponse p99\tkvmark p50\tp99\tlate p99\tresponse p99\tp50 ratio\tp99 ratio\tothers\t\t")
+	// A line leaves as soon as it is measured, so that a run that is cut keeps the others.
+	fmt.Fprintf(w, "%-9s %5s %7s %8s %6s | %-27s | %-27s | %5s %5s %6s\n", "", "GOMAX", "", "", "", "minimal: service", "kvmark: service", "ratio", "", "others'")
+	fmt.Fprintf(w, "%-9s %5s %7s %8s %6s | %5s %6s %6s %7s | %5s %6s %6s %7s | %5s %5s %6s\n", "server", "PROCS", "workers", "arrivals", "rate",
+		"p50", "p99", "late", "resp.", "p50", "p99", "late", "resp.", "p50", "p99", "CPU")
 	good := 0
 	for _, server := range strings.Split(o.servers, ",") {
 		s, err := rig.Start(ctx, rig.Spec{Name: server, Kvserver: o.kvserver, Sync: "interval"})
@@ -107,20 +109,16 @@ func (o *options) table(ctx context.Context, w io.Writer) error {
 			if words == "" {
 				good++
 			}
-			fmt.Fprintf(out, "%s\t%d\t%d\t%s\t%d\t%.0f\t%.0f\t%.0f\t%.0f\t%.0f\t%.0f\t%.0f\t%.0f\t%.2f\t%.2f\t%.0f %%\t%s\t\n", server, c.gomaxprocs, c.workers, c.arrivals, c.rate,
-				c.minimal.P50, c.minimal.P99, c.minimal.Late, c.minimal.Response, c.kvmark.P50, c.kvmark.P99, c.kvmark.Late, c.kvmark.Response, c.kvmark.P50/c.minimal.P50, c.kvmark.P99/c.minimal.P99, 100*c.kvmark.Busy, words)
-			fmt.Fprintf(os.Stderr, "%d of %d\n", i+1, len(cells))
+			fmt.Fprintf(w, "%-9s %5d %7d %8s %6d | %5.0f %6.0f %6.0f %7.0f | %5.0f %6.0f %6.0f %7.0f | %5.2f %5.2f %4.0f %% %s\n", server, c.gomaxprocs, c.workers, c.arrivals, c.rate,
+				c.minimal.P50, c.minimal.P99, c.minimal.Late, c.minimal.Response, c.kvmark.P50, c.kvmark.P99, c.kvmark.Late, c.kvmark.Response,
+				c.kvmark.P50/c.minimal.P50, c.kvmark.P99/c.minimal.P99, 100*c.kvmark.Busy, words)
 		}
 		if err := errors.Join(err, s.Stop()); err != nil {
 			return err
 		}
 	}
-	fmt.Fprintf(out, "\n")
-	if err := out.Flush(); err != nil {
-		return err
-	}
 	all := len(cells) * len(strings.Split(o.servers, ","))
-	fmt.Fprintf(w, "service time in us; %d of %d cells have p50 within %.1f x and p99 within %d x of the minimal client, and p99 of lateness below %d us\n",
+	fmt.Fprintf(w, "service and response time, and p99 of lateness (late), in us, response as p99; %d of %d cells have p50 within %.1f x and p99 within %d x of the minimal client, and p99 of lateness below %d us\n",
 		good, all, maxP50Ratio, maxP99Ratio, maxLatenessUS)
 	return nil
 }
