@@ -35,6 +35,17 @@ func (e *ReplyError) Error() string {
 	return fmt.Sprintf("%s answers %s where %s is due", e.Addr, e.Got, e.Want)
 }
 
+// SurplusError tells that a server sent something when no reply was due: it answers requests that were not made, or some twice, so
+// that a later request would find an answer that is none of its own. Give the connection up.
+type SurplusError struct {
+	Addr   string
+	Begins string // its first bytes
+}
+
+func (e *SurplusError) Error() string {
+	return fmt.Sprintf("%s sent %q where no reply was due", e.Addr, e.Begins)
+}
+
 // Options of a connection. The zero value works.
 type Options struct {
 	TLS      TLS           // how it is encrypted

@@ -142,6 +142,17 @@ func (x *exchange) step(fd uintptr) bool {
 	return x.err != unix.EAGAIN
 }
 
+// peek reads without waiting and without taking what it reads.
+func (x *exchange) peek(in []byte) (n int) {
+	if x == nil {
+		return 0
+	}
+	_ = x.conn.Control(func(fd uintptr) {
+		n, _, _ = unix.Recvfrom(int(fd), in, unix.MSG_PEEK|unix.MSG_DONTWAIT) // an error is for whoever reads next
+	})
+	return max(n, 0)
+}
+
 func raw(call, fd uintptr, b []byte) (int, error) {
 	for {
 		n, _, errno := unix.RawSyscall(call, fd, uintptr(unsafe.Pointer(unsafe.SliceData(b))), uintptr(len(b)))

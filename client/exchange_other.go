@@ -17,3 +17,5 @@ func (*exchange) do([]byte, []byte) (sent, n int, err error) { return 0, 0, nil 
 func (*exchange) track() bool { return false }
 
 func (*exchange) delay() (time.Duration, bool) { return 0, false }
+
+func (*exchange) peek([]byte) int { return 0 }

@@ -166,6 +166,23 @@ func (w *Wire) Flush() error {
 // Arrived is what has arrived and is not yet taken, valid until the next call of More or Ask.
 func (w *Wire) Arrived() []byte { return w.in[w.start:w.end] }
 
+// Surplus is what has come although no reply is due, or nil: bytes that have been read, or that the system has (on Linux, plain TCP
+// and Unix sockets; elsewhere the next read finds them).
+func (w *Wire) Surplus() error {
+	b := w.Arrived()
+	if len(b) == 0 {
+		b = make([]byte, surplusMost)
+		b = b[:w.exchange.peek(b)]
+	}
+	if len(b) == 0 {
+		return nil
+	}
+	return &SurplusError{Addr: w.addr, Begins: string(b[:min(len(b), surplusMost)])}
+}
+
+// surplusMost is how many bytes of a surplus are shown.
+const surplusMost = 48
+
 // Take takes the first n bytes of Arrived off it. They stay valid as long.
 func (w *Wire) Take(n int) {
 	w.start += n

@@ -73,7 +73,10 @@ func (c Config) Validate() error {
 	if len(c.Connections) == 0 {
 		return errors.New("no connections: want one or more numbers, such as 500,1000")
 	}
-	for _, n := range c.Connections {
+	for i, n := range c.Connections {
+		if slices.Contains(c.Connections[:i], n) {
+			return fmt.Errorf("connections %d are named twice: each number is a point; --repeat measures it again", n)
+		}
 		if n < 1 || n > MaxConnections {
 			return fmt.Errorf("connections %d: want 1..%d", n, MaxConnections)
 		}
@@ -84,9 +87,12 @@ func (c Config) Validate() error {
 	if c.Interval == 0 && len(c.Rates) == 0 {
 		return errors.New("no rate: want messages a second, or max")
 	}
-	for _, r := range c.Rates {
-		if !(r >= 0 && r <= load.MaxRate) {
-			return fmt.Errorf("rate %v: want 0 < messages a second <= %d, or max", r, load.MaxRate)
+	for i, r := range c.Rates {
+		if !(r == 0 || r >= 1 && r <= load.MaxRate) {
+			return fmt.Errorf("rate %v: want 1 <= messages a second <= %d, or max", r, load.MaxRate)
+		}
+		if slices.Contains(c.Rates[:i], r) {
+			return fmt.Errorf("rate %s is named twice: each is a point; --repeat measures it again", rateWord(r))
 		}
 	}
 	if _, err := appendMessage(nil, c.MessageSize); err != nil {
@@ -169,7 +175,7 @@ func ParseRate(s string) (float64, error) {
 		return 0, nil
 	}
 	r, err := strconv.ParseFloat(s, 64)
-	if err != nil || !(r > 0 && r <= load.MaxRate) {
+	if err != nil || !(r >= 1 && r <= load.MaxRate) {
 		return 0, fmt.Errorf("rate %q: want messages a second, such as 30000, or max", s)
 	}
 	return r, nil

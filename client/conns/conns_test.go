@@ -228,22 +228,25 @@ func TestAClientProcessThatDiesIsTold(t *testing.T) {
 
 func TestOptionsThatCannotWork(t *testing.T) {
 	for want, change := range map[string]func(*Config){
-		"no connections":    func(c *Config) { c.Connections = nil },
-		"connections 0":     func(c *Config) { c.Connections = []int{5, 0} },
-		"message size 30":   func(c *Config) { c.MessageSize = 30 },
-		"message size 3":    func(c *Config) { c.MessageSize = 3 },
-		"no rate":           func(c *Config) { c.Rates = nil },
-		"rate -1":           func(c *Config) { c.Rates = []float64{-1} },
-		"interval 1s":       func(c *Config) { c.Interval = time.Second },
-		"interval 1ns":      func(c *Config) { c.Rates, c.Interval = nil, 1 },
-		"interval -1s":      func(c *Config) { c.Rates, c.Interval = nil, -time.Second },
-		"duration 1.5s":     func(c *Config) { c.Duration = 1500 * time.Millisecond },
-		"warmup 10ms":       func(c *Config) { c.Warmup = 10 * time.Millisecond },
-		"repeat 0":          func(c *Config) { c.Repeat = 0 },
-		"connect rate 0":    func(c *Config) { c.ConnectRate = 0 },
-		"clients 0":         func(c *Config) { c.Clients = 0 },
-		"fewer than the 10": func(c *Config) { c.Connections, c.Clients = []int{5}, 10 },
-		"no client":         func(c *Config) { c.Clients = 2 },
+		"no connections":                func(c *Config) { c.Connections = nil },
+		"connections 0":                 func(c *Config) { c.Connections = []int{5, 0} },
+		"message size 30":               func(c *Config) { c.MessageSize = 30 },
+		"message size 3":                func(c *Config) { c.MessageSize = 3 },
+		"no rate":                       func(c *Config) { c.Rates = nil },
+		"rate -1":                       func(c *Config) { c.Rates = []float64{-1} },
+		"interval 1s":                   func(c *Config) { c.Interval = time.Second },
+		"interval 1ns":                  func(c *Config) { c.Rates, c.Interval = nil, 1 },
+		"interval -1s":                  func(c *Config) { c.Rates, c.Interval = nil, -time.Second },
+		"duration 1.5s":                 func(c *Config) { c.Duration = 1500 * time.Millisecond },
+		"warmup 10ms":                   func(c *Config) { c.Warmup = 10 * time.Millisecond },
+		"repeat 0":                      func(c *Config) { c.Repeat = 0 },
+		"connect rate 0":                func(c *Config) { c.ConnectRate = 0 },
+		"clients 0":                     func(c *Config) { c.Clients = 0 },
+		"fewer than the 10":             func(c *Config) { c.Connections, c.Clients = []int{5}, 10 },
+		"connections 5 are named twice": func(c *Config) { c.Connections = []int{5, 10, 5} },
+		"rate 700 is named twice":       func(c *Config) { c.Rates = []float64{700, 700} },
+		"rate max is named twice":       func(c *Config) { c.Rates = []float64{0, 0} },
+		"no client":                     func(c *Config) { c.Clients = 2 },
 	} {
 		c := Default()
 		change(&c)
@@ -256,7 +259,7 @@ func TestOptionsThatCannotWork(t *testing.T) {
 			t.Errorf("rate %q is %v, %v; want %v", s, r, err, want)
 		}
 	}
-	for _, s := range []string{"", "0", "-1", "x", "NaN", "Inf", "1e12"} {
+	for _, s := range []string{"", "0", "-1", "x", "-0", "1e-300", "0.5", "NaN", "Inf", "-Inf", "1e12"} {
 		if r, err := ParseRate(s); err == nil {
 			t.Errorf("rate %q is %v, want an error", s, r)
 		}

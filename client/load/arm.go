@@ -176,7 +176,7 @@ func (a *Arm) Slice(ctx context.Context, d time.Duration) Slice {
 	total.seconds += out.seconds
 	total.cut = total.cut || out.cut
 	total.silent = total.silent || out.silent
-	total.paused += out.paused
+	total.paused.add(out.paused)
 	total.slices.add(out.slices)
 	return Slice{out.ok, out.seconds}
 }

@@ -73,13 +73,14 @@ func TestAPauseIsNamedForLoadsOfOtherKinds(t *testing.T) {
 		}
 		if length > 0 {
 			h.s.pauses.mu.Lock()
-			h.s.pauses.list = append(h.s.pauses.list, pause{time.Now(), length})
+			h.s.pauses.list = append(h.s.pauses.list, pause{before.At, before.At.Add(length), 0})
 			h.s.pauses.mu.Unlock()
 		}
 		after, err := h.Read(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
+		after.At = after.At.Add(length)
 		c := result.Cell{Valid: true}
 		h.Enter(&c, before, after, 10)
 		if found := slices.Contains(failed(c), "client_ran"); found != (length > 0) || c.Valid == found {

@@ -30,6 +30,14 @@ const (
 	// A client is late if replies lie unread for more of the service time than this, and for longer than a machine takes to
 	// wake a process that sleeps.
 	maxDelayShare = 0.5
+	// Nor may it decide a percentile of the response time: more than half of it, and more than maxLateness.
+	maxTailShare = 0.5
+	// A window that passed for the most part in a few single waits is no measurement. A wait is what took more than
+	// waitTimes of the median and leastWait; few are less than waitsOfWorker for each request in flight.
+	waitTimes     = 10
+	leastWait     = 10 * time.Millisecond
+	maxWaitShare  = 0.5
+	waitsOfWorker = 10
 	maxDelayP50   = 300 * time.Microsecond
 	maxDelayP90   = time.Millisecond
 )
@@ -115,9 +123,15 @@ func (s *session) judge(c *result.Cell, m measured) {
 		}
 		check("completed", m.err == nil, "%s", words)
 	}
-	check("client_ran", out.paused == 0, "%s", pausedWords(out.paused))
+	checkPauses(out.paused, time.Duration(out.seconds*1e9), check)
 	check("errors", out.errors+m.warm.errors+c.Reconnects == 0, "%d in the window, %d in the warm-up, %d reconnects%s",
 		out.errors, m.warm.errors, c.Reconnects, because(firstOf(out.first, m.warm.first)))
+	words := "every reply came behind its request"
+	if s.outOfStep != nil {
+		words = fmt.Sprintf("requests and replies are out of step: %v; figures of such a server are none", s.outOfStep)
+	}
+	check("protocol", s.outOfStep == nil, "%s", words)
+	s.outOfStep = nil
 	if m.kind != sets {
 		right := out.answered[1] - out.misses - out.wrong
 		check("hit_ratio", out.misses+m.warm.misses == 0, "%d of %d Gets found their key, %d misses in the warm-up",
@@ -162,6 +176,7 @@ func (s *session) judge(c *result.Cell, m measured) {
 		check("littles_law", math.Abs((counted+open)/want-1) <= slack,
 			"%.0f in flight by construction; %.2f by %s and %.2f open at the end or not right; %.1f %% allowed", want, counted, by, open, 100*slack)
 		s.stalled(m, check)
+		s.closedTail(c, out, check)
 	}
 	check("clock_step", s.clockStep <= maxClockStep, "%v, at most %v", s.clockStep, maxClockStep)
 	before, after := m.before.server["gomaxprocs"], m.after.server["gomaxprocs"]
@@ -174,15 +189,29 @@ func (s *session) judge(c *result.Cell, m measured) {
 	} else {
 		check("throttled", true, "no CPU quota is known here")
 	}
-	check("window_long_enough", out.seconds >= MinDuration.Seconds() && out.ok >= minReplies,
-		"%d right replies in %.3f s, at least %d in %v s", out.ok, out.seconds, minReplies, MinDuration.Seconds())
+	s.longEnough(out, check)
 }
 
-func pausedWords(d time.Duration) string {
-	if d == 0 {
-		return "this process was never stopped within the window"
+// longEnough checks that there is enough to measure: replies, and time outside of single waits, which are chance in a short window.
+func (s *session) longEnough(out outcome, check func(string, bool, string, ...any)) {
+	words := fmt.Sprintf("%d right replies in %.3f s, at least %d in %v s", out.ok, out.seconds, minReplies, MinDuration.Seconds())
+	if out.ok == 0 || out.seconds <= 0 {
+		check("window_long_enough", false, "%s", words)
+		return
 	}
-	return fmt.Sprintf("this client, or its machine, was stopped for %.2f s within the window: the other checks, and figures, say nothing about the server", d.Seconds())
+	flight := float64(s.Workload.Workers * s.Pipeline)
+	wait := max(waitTimes*time.Duration(out.latency.ValueAtPercentile(50)), leastWait)
+	n, sum := out.latency.above(wait)
+	if open := time.Duration(float64(out.open) / flight); open > wait {
+		n, sum = n+out.due, sum+out.open
+	}
+	share := sum.Seconds() / flight / out.seconds
+	ran := share <= maxWaitShare || float64(n) >= waitsOfWorker*flight
+	if share > maxWaitShare {
+		words += fmt.Sprintf("; %.0f %% of it passed in %d requests of more than %v: at most %.0f %%, or at least %.0f such requests",
+			100*share, n, wait.Round(time.Microsecond), 100*maxWaitShare, waitsOfWorker*flight)
+	}
+	check("window_long_enough", ran && out.seconds >= MinDuration.Seconds() && out.ok >= minReplies, "%s", words)
 }
 
 // stalled checks that the server answered until the window closed. What it does not answer before is in no percentile, so
@@ -217,6 +246,7 @@ func (s *session) checkPace(c *result.Cell, m measured, check func(string, bool,
 	}
 	check("send_lateness", punctual, "%.0f us at p99 on free connections, at most %d%s", deref(late), maxLateness.Microseconds(), why)
 	s.clientDelay(c, m, check)
+	s.clientTail(c, m, check)
 	most := float64(s.Workload.Workers * s.Pipeline)
 	busy := (m.out.held + m.out.open).Seconds() / m.out.seconds
 	check("littles_law", busy <= most*(1+littleSlack), "%.2f in flight on average, at most %.0f", busy, most)
@@ -248,6 +278,48 @@ func (s *session) clientDelay(c *result.Cell, m measured, check func(string, boo
 	}
 	check("client_delay", !late, "replies lay %.0f us at p50 and %.0f us at p90 before this client read them, %.0f %% of the service time%s",
 		float64(p50)/1e3, float64(p90)/1e3, 100*share, words)
+}
+
+// clientTail checks that the percentiles of the response time are the server's. A client that did not run for a moment delays
+// all requests that were due meanwhile and those that pile up behind, few of which were sent late on a free connection.
+func (s *session) clientTail(c *result.Cell, m measured, check func(string, bool, string, ...any)) {
+	pass, words := true, "too few replies for a tail"
+	for _, tail := range tails {
+		with, without := m.out.response.micros(tail.percentile, tail.least), m.out.undelayed.micros(tail.percentile, tail.least)
+		if with == nil || without == nil {
+			continue
+		}
+		own := *with - *without
+		words = fmt.Sprintf("response time %.0f us at p%v, %.0f us without what this client was late by", *with, tail.percentile, *without)
+		if own > maxTailShare**with && own > float64(maxLateness.Microseconds()) {
+			pass, c.Client.Bound = false, "client"
+			words += ": the tail is the client's, not the server's" + lateBecause(c.Others)
+			break
+		}
+	}
+	check("client_tail", pass, "%s", words)
+}
+
+// tails are the percentiles that are printed of tails, and how many replies they take.
+var tails = []struct {
+	percentile float64
+	least      int64
+}{{99, 100}, {99.9, 1000}}
+
+// closedTail checks the same in closed loop: that of the replies which this client, not running, made slow there are fewer than
+// the highest percentile leaves out.
+func (s *session) closedTail(c *result.Cell, out outcome, check func(string, bool, string, ...any)) {
+	allowed, highest := out.ok, 0.0
+	for _, tail := range tails {
+		if out.ok >= tail.least {
+			allowed, highest = int64((100-tail.percentile)/100*float64(out.ok)), tail.percentile
+		}
+	}
+	pass := out.slowed <= allowed
+	if !pass {
+		c.Client.Bound = "client"
+	}
+	check("client_tail", pass, "%d replies took long for this client, which did not run; p%v leaves out %d", out.slowed, highest, allowed)
 }
 
 // lateBecause says what else the machine did while requests were sent late. Whoever sleeps until a moment is woken late by a

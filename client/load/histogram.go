@@ -43,6 +43,20 @@ func (h *histogram) record(d time.Duration, n int64) {
 	h.least, h.most = min(h.least, x), max(h.most, x)
 }
 
+// above is how many observations are longer than d, and what they come to.
+func (h *histogram) above(d time.Duration) (n int64, sum time.Duration) {
+	if h.most <= int64(d) {
+		return 0, 0
+	}
+	for _, bar := range h.Distribution() {
+		if bar.Count > 0 && bar.From > int64(d) {
+			n += bar.Count
+			sum += time.Duration(bar.Count * bar.From)
+		}
+	}
+	return n, sum
+}
+
 func (h *histogram) reset() {
 	h.Reset()
 	h.least, h.most = math.MaxInt64, 0
@@ -87,6 +101,7 @@ type timing struct {
 	latency       *histogram // of the replies counted
 	firsts, lasts *histogram // of them, the first and the last of each batch; with a pipeline
 	response      *histogram // of every request due, from the moment it was due; in open loop
+	undelayed     *histogram // the same as response without what this client was late by: see [worker.undelay]; in open loop
 	lateness      *histogram // of every request sent, after it was due and its connection free; in open loop
 	readDelay     *histogram // of the first reply of a batch: how long it had arrived before it was read; in open loop
 }
@@ -97,13 +112,13 @@ func newTiming(depth int, open bool) timing {
 		t.firsts, t.lasts = newHistogram(), newHistogram()
 	}
 	if open {
-		t.response, t.lateness, t.readDelay = newResponseHistogram(), newHistogram(), newHistogram()
+		t.response, t.undelayed, t.lateness, t.readDelay = newResponseHistogram(), newResponseHistogram(), newHistogram(), newHistogram()
 	}
 	return t
 }
 
 func (t *timing) all() []*histogram {
-	return []*histogram{t.latency, t.firsts, t.lasts, t.response, t.lateness, t.readDelay}
+	return []*histogram{t.latency, t.firsts, t.lasts, t.response, t.undelayed, t.lateness, t.readDelay}
 }
 
 func (t *timing) reset() {

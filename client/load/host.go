@@ -161,8 +161,7 @@ func (h *Host) Enter(c *result.Cell, before, after Reading, ops int64) {
 		c.Checks = append(c.Checks, result.Check{Name: name, Pass: pass, Detail: fmt.Sprintf(format, args...)})
 		c.Valid = c.Valid && pass
 	}
-	paused := h.s.pauses.between(before.At, after.At)
-	check("client_ran", paused == 0, "%s", pausedWords(paused))
+	checkPauses(h.s.pauses.between(before.At, after.At), after.At.Sub(before.At), check)
 	x, y := before.e.server["gomaxprocs"], after.e.server["gomaxprocs"]
 	check("gomaxprocs_same", x == y && y == h.s.gomaxprocs && a.gomaxprocs == b.gomaxprocs,
 		"server %s, then %s, at first %s; client %d, then %d", x, y, h.s.gomaxprocs, a.gomaxprocs, b.gomaxprocs)

@@ -191,6 +191,9 @@ func (c Config) Validate() error {
 	if !c.Rate.valid() {
 		return rateError(c.Rate.String())
 	}
+	if n := c.Rate.due(c.Duration, c.Duration); c.Rate.Open() && n < minReplies {
+		return fmt.Errorf("rate %v for %v is %.3g requests, a window takes %d: want a higher rate or a longer duration", c.Rate, c.Duration, n, minReplies)
+	}
 	if err := c.validateServer(); err != nil {
 		return err
 	}

@@ -35,7 +35,7 @@ func (r Rate) String() string {
 
 // ParseRate reads "5000", requests a second; "ramp:1000:20000", a rate that moves evenly over the window; or "0", closed loop.
 func ParseRate(s string) (Rate, error) {
-	if s == "0" || s == "" {
+	if s == "" {
 		return Rate{}, nil
 	}
 	from, to := s, s
@@ -50,7 +50,10 @@ func ParseRate(s string) (Rate, error) {
 		return Rate{}, fmt.Errorf("rate %q: want requests a second, such as 5000, or ramp:FROM:TO", s)
 	}
 	r := Rate{a, b}
-	if !r.valid() {
+	if from == to && a == 0 && !math.Signbit(a) && !strings.HasPrefix(s, "ramp:") {
+		return Rate{}, nil
+	}
+	if !r.Open() || !r.valid() {
 		return Rate{}, rateError(strconv.Quote(s))
 	}
 	return r, nil
@@ -58,7 +61,7 @@ func ParseRate(s string) (Rate, error) {
 
 // valid reports whether the rate can be asked for. What a ramp ends with is sent, so that cannot be nothing.
 func (r Rate) valid() bool {
-	in := func(x float64) bool { return x >= 0 && x <= MaxRate } // not for NaN
+	in := func(x float64) bool { return x >= 0 && x <= MaxRate && !math.Signbit(x) } // not for NaN
 	return !r.Open() || in(r.From) && in(r.To) && r.To > 0
 }
 

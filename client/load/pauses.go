@@ -8,9 +8,9 @@ import (
 	"kvmark/client/result"
 )
 
-// pauses notes when this process did not run: it was stopped (SIGSTOP, Ctrl-Z), or its machine was suspended or paused.
-// Nothing that was measured meanwhile says anything about the server, which may have run or not. A ticker whose tick
-// comes far too late, and a process that used next to no CPU time until then, tell it. A suspended machine's monotonic
+// pauses notes when this process did not run: it was stopped (SIGSTOP, Ctrl-Z), its machine was suspended or paused, or it got
+// no CPU. Nothing that was measured meanwhile says anything about the server, which may have run or not. A ticker whose tick
+// comes too late, and a process that used next to no CPU time until then, tell it. A suspended machine's monotonic
 // clock stands still; how much the clock of boot time is ahead of it tells that.
 type pauses struct {
 	mu   sync.Mutex
@@ -34,15 +34,29 @@ func readTick() tickReading {
 	return r
 }
 
+// pause is a time in which this process did not run.
 type pause struct {
-	end    time.Time
-	length time.Duration
+	start, end time.Time
+	asleep     time.Duration // of the machine, beside what the clock shows between the two
 }
 
+// pauseSum is what the pauses within some time come to.
+type pauseSum struct{ total, longest time.Duration }
+
+func (s *pauseSum) add(o pauseSum) {
+	s.total += o.total
+	s.longest = max(s.longest, o.longest)
+}
+
+// Bounds of pauses. A machine at rest wakes a process within some milliseconds, a busy one mostly within leastPause: less is
+// not told from that. One of longPause is no wait for a CPU: the process was stopped, and no window with it is a measurement.
+// Shorter ones may take maxPaused of a window, or shortPaused of a short one, which is what the QPS may be too low by.
 const (
-	pauseTick = 20 * time.Millisecond
-	// A process that waits for a CPU among others gets one sooner than this.
-	leastPause = 250 * time.Millisecond
+	pauseTick   = 10 * time.Millisecond
+	leastPause  = 20 * time.Millisecond
+	longPause   = 250 * time.Millisecond
+	maxPaused   = 0.05
+	shortPaused = 30 * time.Millisecond
 	// Within a pause this part of the time may have been used: the ticks before and after it were not at its edges.
 	pauseBusy = 0.3
 )
@@ -80,38 +94,74 @@ func (p *pauses) look(now tickReading) {
 		return
 	}
 	p.last = now
-	since, length := now.at.Sub(before.at), max(now.asleep-before.asleep, 0)
+	since := now.at.Sub(before.at)
+	one := pause{start: now.at, end: now.at, asleep: max(now.asleep-before.asleep, 0)}
 	idle := !now.cpuKnown || float64(now.cpu-before.cpu) < pauseBusy*float64(since)
-	if since >= leastPause && idle {
-		length += since - pauseTick
+	if since >= pauseTick+leastPause && idle {
+		one.start = before.at.Add(pauseTick)
 	}
-	if length >= leastPause-pauseTick {
-		p.list = append(p.list, pause{now.at, length})
+	if one.asleep < longPause-pauseTick { // the clocks are not read at one moment
+		one.asleep = 0
+	}
+	if one.asleep > 0 || one.end.After(one.start) {
+		p.list = append(p.list, one)
 	}
 }
 
-// between is how long this process did not run from one moment to another, in all.
-func (p *pauses) between(from, to time.Time) (total time.Duration) {
+// between is how long this process did not run from one moment to another.
+func (p *pauses) between(from, to time.Time) (sum pauseSum) {
 	if p == nil {
-		return 0
+		return sum
 	}
 	p.look(readTick()) // the ticker may not have run yet since
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for _, one := range p.list {
-		if one.end.After(from) && one.end.Add(-one.length).Before(to) {
-			total += one.length
+	for i := len(p.list) - 1; i >= 0 && !p.list[i].end.Before(from); i-- { // in the order of their ends
+		start, end := p.list[i].start, p.list[i].end
+		if start.After(to) {
+			continue
 		}
+		if start.Before(from) {
+			start = from
+		}
+		if end.After(to) {
+			end = to
+		}
+		length := end.Sub(start) + p.list[i].asleep
+		sum.add(pauseSum{length, length})
 	}
-	return total
+	return sum
 }
 
-// excuse names a pause as the cause of the rows in it: what they say is not the server's doing.
+// allowedPause is how long this process may not have run in a window of that length.
+func allowedPause(window time.Duration) time.Duration {
+	return max(time.Duration(maxPaused*float64(window)), shortPaused)
+}
+
+// checkPauses is the check client_ran of a window of that length.
+func checkPauses(s pauseSum, window time.Duration, check func(string, bool, string, ...any)) {
+	allowed := allowedPause(window)
+	words := "this process ran all the time within the window"
+	pass := s.longest < longPause && s.total <= allowed
+	if s.total > 0 {
+		words = fmt.Sprintf("this client, or its machine, did not run for %.3f s within the window, %.3f s at once; at most %.3f and %.2f",
+			s.total.Seconds(), s.longest.Seconds(), allowed.Seconds(), longPause.Seconds())
+	}
+	if !pass {
+		words += ": the other checks, and figures, say nothing about the server"
+	}
+	check("client_ran", pass, "%s", words)
+}
+
+// excuse names a pause as the cause of the rows in it: what they say is not the server's doing. A short one is the cause of
+// a row that stands out if it was at least half of its longest wait.
 func (p *pauses) excuse(rows []result.Row, t0 time.Time) {
 	for i, r := range rows {
 		from := t0.Add(time.Duration(r.T * 1e9))
-		if d := p.between(from, from.Add(time.Duration(r.Seconds*1e9))); d > 0 {
-			rows[i].Cause = fmt.Sprintf("this client did not run: it, or its machine, was stopped for %.2f s", d.Seconds())
+		d := p.between(from, from.Add(time.Duration(r.Seconds*1e9)))
+		explains := r.Cause != "" && 2*float64(d.longest.Microseconds()) >= deref(r.MaxUS)
+		if d.longest >= longPause || d.longest > 0 && explains {
+			rows[i].Cause = fmt.Sprintf("this client did not run: it, or its machine, was stopped for %.2f s", d.total.Seconds())
 		}
 	}
 }

@@ -21,7 +21,7 @@ type outcome struct {
 	cut     bool // the window was ended early
 	silent  bool // no worker had a reply for as long as it may wait
 	began   time.Time
-	paused  time.Duration // this process did not run
+	paused  pauseSum // when this process did not run
 	slices  windowSlices
 }
 
@@ -34,8 +34,9 @@ const cutGrace = 3 * time.Second
 func (s *session) phase(ctx context.Context, k kind, r Rate, length time.Duration, progress Progress) outcome {
 	p := &phase{
 		kind: k, depth: s.Pipeline, rate: r, length: length,
-		start: make(chan struct{}), series: newSeries(len(s.workers), length),
+		start: make(chan struct{}), series: newSeries(len(s.workers), length), pauses: s.pauses,
 	}
+	s.inStep()
 	count, piece := piecesOf(length)
 	p.end.Store(int64(length))
 	var running sync.WaitGroup
@@ -58,6 +59,7 @@ func (s *session) phase(ctx context.Context, k kind, r Rate, length time.Duratio
 	out := outcome{began: p.t0, cut: s.watch(ctx, p, done, progress)}
 	out.paused = s.pauses.between(p.t0, time.Now())
 
+	s.inStep()
 	timedOut := 0
 	out.timing = newTiming(s.Pipeline, r.Open())
 	for _, w := range s.workers {
@@ -74,6 +76,22 @@ func (s *session) phase(ctx context.Context, k kind, r Rate, length time.Duratio
 	out.rows = p.series.finish(window)
 	out.slices = s.slices(window, piece, clock())
 	return out
+}
+
+// inStep sees that no worker's connection has anything to read while no reply is due, and keeps the first error that tells of replies
+// and requests out of step: of a phase, or of the time between two.
+func (s *session) inStep() {
+	for _, w := range s.workers {
+		if !w.dead {
+			if err := w.conn.Surplus(); err != nil {
+				w.dead, w.outOfStep = true, err
+			}
+		}
+		if s.outOfStep == nil {
+			s.outOfStep = w.outOfStep
+		}
+		w.outOfStep = nil
+	}
 }
 
 // watch returns when the workers have stopped, and sees to it that they do: it ends the window when ctx does, and the

@@ -26,6 +26,7 @@ type session struct {
 	workers    []*worker
 	reconnects int64
 	base       int64 // keys that a target held before
+	outOfStep  error // of the cell: a reply came that none of the requests was due
 	mute       bool  // the last PING had no reply for as long as it may take
 }
 

@@ -69,7 +69,9 @@ func (s *slowServer) serve(c net.Conn) {
 func virtual(t *testing.T, c Config, server *slowServer) (out outcome, cell result.Cell) {
 	t.Helper()
 	c.Modes, c.Server = []string{"memory"}, "none"
-	c.newAlarm = func() (alarm, error) { return runtimeAlarm{}, nil }
+	if c.newAlarm == nil {
+		c.newAlarm = func() (alarm, error) { return runtimeAlarm{}, nil }
+	}
 	c = c.withDefaults()
 	if err := c.Validate(); err != nil {
 		t.Fatal(err)
@@ -255,7 +257,7 @@ func TestARateBeyondReachIsInvalidAndEndsInTime(t *testing.T) {
 
 func TestOpenLoopSendsItsScheduleWhateverTheBatch(t *testing.T) {
 	for _, depth := range []int{1, 4} {
-		for _, rate := range []Rate{{50, 50}, {100, 900}, {0.5, 0.5}} {
+		for _, rate := range []Rate{{50, 50}, {100, 900}, {5, 5}} {
 			synctest.Test(t, func(t *testing.T) {
 				c := virtualConfig(3, 20*time.Second)
 				c.Rate, c.Pipeline = rate, depth
@@ -332,11 +334,33 @@ func TestRates(t *testing.T) {
 		{"ramp:1:0", "", `rate "ramp:1:0"`},
 		{"fast", "", `"fast"`},
 		{"ramp:1", "", "ramp:FROM:TO"},
-		{"ramp:0:0", "0", ""},
+		{"0.0", "0", ""},
+		{"ramp:0:0", "", `rate "ramp:0:0"`},
+		{"ramp:0.0:0e5", "", `rate "ramp:0.0:0e5"`},
+		{"-0", "", `rate "-0"`},
+		{"ramp:-0:-0", "", "rate"},
+		{"ramp:-0:5", "", "rate"},
+		{"ramp:-5:5", "", "rate"},
+		{"ramp:NaN:5", "", "rate"},
+		{"ramp:5:NaN", "", "rate"},
+		{"ramp:Inf:5", "", "rate"},
+		{"ramp:5:+Inf", "", "rate"},
+		{"ramp:1:1e99", "", "rate"},
+		{"ramp::", "", "rate"},
+		{"ramp:1:2:3", "", "rate"},
+		{"Inf", "", `rate "Inf"`},
+		{"-Inf", "", `rate "-Inf"`},
 	} {
 		got, err := ParseRate(tt.in)
 		if tt.err == "" && (err != nil || got.String() != tt.want) || tt.err != "" && (err == nil || !contains(err, tt.err)) {
 			t.Errorf("%q: %v, %v; want %q, %q", tt.in, got, err, tt.want, tt.err)
+		}
+	}
+	for _, r := range []Rate{{1e-300, 1e-300}, {0, 1}, {1, 1}} {
+		c := virtualConfig(8, 10*time.Second)
+		c.Server, c.Rate = "none", r
+		if err := c.Validate(); err == nil || !strings.Contains(err.Error(), "a window takes 100") {
+			t.Errorf("rate %v: %v, want that so few requests are no measurement", r, err)
 		}
 	}
 	for _, r := range []Rate{{10, 10}, {10, 90}, {90, 10}, {0, 50}, {50, 0}} {
@@ -363,3 +387,101 @@ func within(h *histogram, d time.Duration) (n int64) {
 }
 
 func contains(err error, text string) bool { return strings.Contains(err.Error(), text) }
+
+// stoppedAlarm is that of a client that does not run from one moment to another.
+type stoppedAlarm struct {
+	runtimeAlarm
+	from, to time.Time
+}
+
+func (a stoppedAlarm) wait(d time.Duration) error {
+	wake := time.Now().Add(d)
+	if !wake.Before(a.from) && wake.Before(a.to) {
+		wake = a.to
+	}
+	time.Sleep(time.Until(wake))
+	return nil
+}
+
+// The tail of the response time is that of whoever stood still. Both do so for as long, and requests pile up alike.
+func TestATailIsTheClientsOrTheServers(t *testing.T) {
+	for _, client := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			c := virtualConfig(8, 10*time.Second)
+			c.Rate = Rate{1000, 1000}
+			from, to := 5*time.Second, 5150*time.Millisecond
+			begin := time.Now()
+			server := &slowServer{delay: func(int) time.Duration { return 100 * time.Microsecond }}
+			if client {
+				c.newAlarm = func() (alarm, error) { return stoppedAlarm{from: begin.Add(from), to: begin.Add(to)}, nil }
+			} else {
+				server.stall = standing(begin, from, to).stall
+			}
+			_, cell := virtual(t, c, server)
+			p999 := deref(cell.Pace.ResponseUS.P999)
+			if p999 < 100_000 || !pass(cell, "send_lateness") {
+				t.Errorf("p99.9 is %.0f us: nothing to tell; %+v", p999, cell.Checks)
+			}
+			if pass(cell, "client_tail") == client || (cell.Client.Bound == "client") != client {
+				t.Errorf("the client stood still: %v; bound by %q, %+v", client, cell.Client.Bound, cell.Checks)
+			}
+		})
+	}
+}
+
+func TestAPauseOfAMomentIsNoTail(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := virtualConfig(8, 10*time.Second)
+		c.Rate = Rate{1000, 1000}
+		begin := time.Now()
+		c.newAlarm = func() (alarm, error) {
+			return stoppedAlarm{from: begin.Add(5 * time.Second), to: begin.Add(5008 * time.Millisecond)}, nil
+		}
+		_, cell := virtual(t, c, &slowServer{delay: func(int) time.Duration { return 100 * time.Microsecond }})
+		if !pass(cell, "client_tail") {
+			t.Errorf("%+v", cell.Checks)
+		}
+	})
+}
+
+// A short window needs replies, and time outside of single waits.
+func TestAWindowThatMostlyStoodStillIsNone(t *testing.T) {
+	for _, tt := range []struct {
+		name          string
+		window, stall time.Duration
+		workers       int
+		want          bool
+	}{
+		{"half a short one", 50 * time.Millisecond, 30 * time.Millisecond, 8, false},
+		{"most of a longer one", 250 * time.Millisecond, 200 * time.Millisecond, 8, false},
+		{"with many workers", 250 * time.Millisecond, 200 * time.Millisecond, 500, false},
+		{"a part of it", 250 * time.Millisecond, 60 * time.Millisecond, 8, true},
+		{"of a long one", time.Second, 200 * time.Millisecond, 8, true},
+	} {
+		for _, end := range []bool{false, true} { // in the middle of the window, or beyond its end
+			synctest.Test(t, func(t *testing.T) {
+				from := 10 * time.Millisecond
+				if end {
+					from = tt.window - tt.stall
+				}
+				server := standing(time.Now(), from, from+tt.stall+time.Millisecond)
+				server.delay = func(int) time.Duration { return 100 * time.Microsecond }
+				_, cell := virtual(t, virtualConfig(tt.workers, tt.window), server)
+				if pass(cell, "window_long_enough") != tt.want {
+					t.Errorf("%s, at its end %v: %+v", tt.name, end, cell.Checks)
+				}
+			})
+		}
+	}
+	synctest.Test(t, func(t *testing.T) { // many replies take long: that is what the server does
+		server := &slowServer{delay: func(n int) time.Duration {
+			if n%20 == 0 {
+				return 20 * time.Millisecond
+			}
+			return 100 * time.Microsecond
+		}}
+		if _, cell := virtual(t, virtualConfig(8, 2*time.Second), server); !pass(cell, "window_long_enough") {
+			t.Errorf("%+v", cell.Checks)
+		}
+	})
+}

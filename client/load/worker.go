@@ -30,19 +30,21 @@ type worker struct {
 	gen  *workload.Generator
 	conn *client.Conn
 
-	timedOut bool   // of the phase: it ended because no reply came
-	dead     bool   // there is no connection, or it broke: it is replaced before the next phase
-	written  bitmap // the keys whose Set was acknowledged
+	timedOut  bool   // of the phase: it ended because no reply came
+	outOfStep error  // a reply came that is none of its request's, or without a request
+	dead      bool   // there is no connection, or it broke: it is replaced before the next phase
+	written   bitmap // the keys whose Set was acknowledged
 
 	batch      []request
 	key, value []byte
-	schedule   schedule   // of the phase, in open loop
-	arrivals   *rand.Rand // for its gaps; nil: constant
-	alarm      alarm      // and to wait for them; nil in closed loop
-	timing                // of the phase
-	second     *histogram // of the current second
-	at         int        // the current second
-	pieces     pieces     // of the phase
+	schedule   schedule      // of the phase, in open loop
+	arrivals   *rand.Rand    // for its gaps; nil: constant
+	alarm      alarm         // and to wait for them; nil in closed loop
+	timing                   // of the phase
+	free       time.Duration // in open loop: when the connection would be free if this client had never been late
+	second     *histogram    // of the current second
+	at         int           // the current second
+	pieces     pieces        // of the phase
 	t          tally
 }
 
@@ -68,6 +70,8 @@ type request struct {
 	op  workload.Op
 	n   int
 	due time.Duration // in open loop
+	// In open loop: when its reply would have come if this client had never been late.
+	undelayed time.Duration
 }
 
 // tally is what one worker counted in one phase.
@@ -87,6 +91,7 @@ type tally struct {
 	sent     int64         // in open loop: requests sent within the window
 	unsent   int64         // and those that were due but not sent before it closed
 	waited   int64         // sent requests that found their connection busy when they were due
+	slowed   int64         // counted replies that took long, most of it because this process did not run
 	first    error         // first error, miss or wrong value
 	stopped  time.Duration // when the worker stopped, in the phase's time
 }
@@ -105,6 +110,7 @@ func (t *tally) add(o tally) {
 	t.sent += o.sent
 	t.unsent += o.unsent
 	t.waited += o.waited
+	t.slowed += o.slowed
 	for i := range o.answered {
 		t.answered[i] += o.answered[i]
 		t.okBy[i] += o.okBy[i]
@@ -131,6 +137,7 @@ type phase struct {
 	t0     time.Time
 	end    atomic.Int64 // ns after t0; only ever moved to an earlier moment that is yet to come
 	series *series
+	pauses *pauses // nil: none are noted
 }
 
 // run sends batches until the end of the window. In closed loop the end of one batch is the start of the next, so latency
@@ -138,7 +145,7 @@ type phase struct {
 func (w *worker) run(p *phase) {
 	<-p.start
 	begin := time.Since(p.t0)
-	w.at = 0
+	w.at, w.free = 0, 0
 	if p.rate.Open() {
 		w.schedule = newSchedule(p.rate, p.length, w.id, p.workers(), w.arrivals)
 	}
@@ -162,6 +169,9 @@ func (w *worker) run(p *phase) {
 		if err != nil {
 			w.dead = true
 			w.timedOut = errors.Is(err, os.ErrDeadlineExceeded)
+			if errors.As(err, new(*client.SurplusError)) || errors.As(err, new(*client.ReplyError)) {
+				w.outOfStep = err
+			}
 			w.t.errors++
 			w.t.note(err)
 			break
@@ -169,7 +179,10 @@ func (w *worker) run(p *phase) {
 	}
 	if p.rate.Open() {
 		end := time.Duration(p.end.Load())
-		w.t.unsent = w.schedule.rest(end, func(due time.Duration, n int64) { w.response.record(end-due, n) })
+		w.t.unsent = w.schedule.rest(end, func(due time.Duration, n int64) {
+			w.response.record(end-due, n)
+			w.undelayed.record(min(w.free, end)-due, n)
+		})
 	}
 	w.t.stopped = begin
 	p.series.add(w.id, w.at, math.MaxInt, w.second)
@@ -194,6 +207,9 @@ func (w *worker) exchange(p *phase, begin, free time.Duration) (now time.Duratio
 	if len(w.batch) == 0 { // woken before anything is due
 		return time.Since(p.t0), nil
 	}
+	if len(w.conn.Arrived()) > 0 {
+		return begin, w.conn.Surplus()
+	}
 	sent := begin
 	if p.depth > 1 || p.rate.Open() {
 		sent = time.Since(p.t0)
@@ -208,12 +224,14 @@ func (w *worker) exchange(p *phase, begin, free time.Duration) (now time.Duratio
 		}
 	}
 	err = w.conn.Ask()
+	var unread time.Duration // how long the reply had been there
 	if p.rate.Open() {
 		if d, known := w.conn.ReadDelay(); known {
 			w.readDelay.record(d, 1)
+			unread = d
 		}
 	}
-	counted, answered := 0, 0
+	counted, answered, idle := 0, 0, w.free
 	for i := 0; i < len(w.batch) && err == nil; i++ {
 		var ok bool
 		if ok, err = w.receive(p.kind, w.batch[i]); err != nil {
@@ -221,7 +239,17 @@ func (w *worker) exchange(p *phase, begin, free time.Duration) (now time.Duratio
 		}
 		now = time.Since(p.t0)
 		w.outlast(p, sent, now, 1)
+		own := unread
+		if now-sent >= leastPause {
+			own = w.paused(p, sent, now, unread)
+		}
+		if p.rate.Open() {
+			w.batch[i].undelayed = w.undelay(max(idle, w.batch[i].due), now-sent-own)
+		}
 		if ok && w.count(p, i, sent, now) {
+			if 2*own > now-sent && now-sent >= leastPause {
+				w.t.slowed++
+			}
 			counted++
 		}
 		answered++
@@ -234,6 +262,20 @@ func (w *worker) exchange(p *phase, begin, free time.Duration) (now time.Duratio
 	w.t.held += busy * time.Duration(counted)
 	w.t.open += busy * time.Duration(len(w.batch)-counted)
 	return now, err
+}
+
+// paused is the part of a slow reply's time that was this process's own: it did not run, or left the reply unread.
+func (w *worker) paused(p *phase, sent, now, unread time.Duration) time.Duration {
+	return min(max(unread, p.pauses.between(p.t0.Add(sent), p.t0.Add(now)).total), now-sent)
+}
+
+// undelay enters when the reply to a request would have come had this client sent it, and those before it, at the moment when it
+// was due and its connection free, and read each reply when it came: service is the time from sending to the reply without what
+// the client was late by. A late client also delays the requests that pile up behind, which no lateness of sends shows.
+func (w *worker) undelay(sent, service time.Duration) time.Duration {
+	reply := sent + max(service, 0)
+	w.free = max(w.free, reply)
+	return reply
 }
 
 // outlast enters n requests that ended at now if that is beyond the window: their wait is in no percentile.
@@ -250,6 +292,7 @@ func (w *worker) count(p *phase, i int, sent, now time.Duration) bool {
 	if p.rate.Open() {
 		from = q.due
 		w.response.record(now-q.due, 1)
+		w.undelayed.record(q.undelayed-q.due, 1)
 	}
 	if int64(now) >= p.end.Load() {
 		w.t.late++

@@ -17,14 +17,27 @@ func Explanations() []Explanation {
 			"If it was interrupted, run it again. If the server died, its last words stand in the detail.",
 		},
 		{
-			"client_ran", "this process, and its machine, were never stopped within the window",
-			"A client that is stopped (Ctrl-Z, a suspended laptop, a paused virtual machine) sends and reads nothing; its clock goes on, and the server gets the blame.",
-			"Run it again, on a machine that stays awake. The other failed checks of this window mean nothing.",
+			"client_ran", "this process, and its machine, ran within the window: never 0.25 s at once without, and 5 % of it (30 ms of a short one) in all",
+			"A client that is stopped (Ctrl-Z, a suspended laptop, a paused virtual machine, no CPU) sends and reads nothing; its clock goes on, and the server gets the blame. " +
+				"It is seen by a tick every 10 ms that comes 20 ms late while the process used no CPU time: less is what a machine at rest does too.",
+			"Run it again, on a machine that stays awake and has a CPU for the client. The other failed checks of this window mean nothing.",
+		},
+		{
+			"client_tail", "no percentile that is printed of the tail (p99, p99.9) is this client's own doing",
+			"A moment in which the client does not run delays all requests that were due in it and those that pile up behind. In open loop each " +
+				"request is also timed as if this client had never been late: the printed response time may not be more than twice that, if more than 10 ms are " +
+				"between the two. In closed loop fewer replies may have taken 20 ms or longer for it than the highest percentile leaves out. The largest time (max) may be the client's.",
+			"Give the client a CPU of its own, stop what else runs, or use a longer --duration, in which one moment weighs less.",
 		},
 		{
 			"errors", "no error reply and no broken connection, in window or warm-up",
 			"An error is often the fastest answer a server has. It never counts as QPS, but it also took the place of a request that would have.",
 			"Read the first error's text in the detail.",
+		},
+		{
+			"protocol", "each reply came behind its request, and nothing else came",
+			"A server that answers twice is read before it has done anything: its latency is that of nothing, and each answer is that of another request.",
+			"The detail shows address and first bytes. It is a fault of the server, or of a proxy before it; its other figures mean nothing.",
 		},
 		{
 			"hit_ratio", "every Get found its key",
@@ -92,8 +105,8 @@ func Explanations() []Explanation {
 			"Raise the quota, or lower GOMAXPROCS to it.",
 		},
 		{
-			"window_long_enough", "at least 100 right replies in at least 50 ms",
-			"Less is not a measurement.",
+			"window_long_enough", "at least 100 right replies in at least 50 ms, half of which at least did not pass in single long waits",
+			"Less is not a measurement. A long wait is a request of more than 10 times the median and 10 ms; where there are ten of them for each request in flight, they are what the server does, and count.",
 			"Use a longer --duration.",
 		},
 		{

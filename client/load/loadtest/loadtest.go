@@ -58,6 +58,10 @@ const (
 	NoAuth        Lie = "want a password"
 	OtherProtocol Lie = "speak HTTP"
 	NoProtocol    Lie = "say nothing at all"
+	Twice         Lie = "answer every Set twice"
+	TwiceOnce     Lie = "answer one Set twice"
+	LoseOverwrite Lie = "acknowledge one overwrite without storing it"
+	Stale         Lie = "give the value before the last once"
 	Forget        Lie = "not give back what was stored"
 )
 
@@ -107,7 +111,8 @@ type server struct {
 	calls   map[string]int64
 	records int64
 	lied    bool
-	lost    string // the key that is never stored
+	before  map[string]string // the values before the last ones, of [Stale]
+	lost    string            // the key that is never stored
 	journal []entry
 }
 
@@ -117,7 +122,7 @@ type entry struct {
 }
 
 func serve(b Behaviour, args []string) int {
-	s := &server{Behaviour: b, data: map[string]string{}, calls: map[string]int64{}}
+	s := &server{Behaviour: b, data: map[string]string{}, before: map[string]string{}, calls: map[string]int64{}}
 	s.delay.Store(int64(b.Delay))
 	if len(args) > 0 && args[0] == "serve" {
 		args = args[1:]
@@ -327,6 +332,16 @@ func (s *server) answer(dst []byte, args [][]byte) (reply []byte, closed bool) {
 	switch name {
 	case "set":
 		s.records++
+		old, stored := s.data[string(args[1])]
+		if stored && s.Lie == LoseOverwrite && due("set") {
+			return resp.AppendSimple(dst, "OK"), false
+		}
+		if stored && s.Lie == Stale {
+			s.before[string(args[1])] = old
+		}
+		if s.Lie == Twice || s.Lie == TwiceOnce && due("set") {
+			dst = resp.AppendSimple(dst, "OK")
+		}
 		if _, stored := s.data[string(args[1])]; s.Lie == Lose && !stored && due("set") {
 			s.lost = string(args[1])
 		}
@@ -341,6 +356,8 @@ func (s *server) answer(dst []byte, args [][]byte) (reply []byte, closed bool) {
 			return resp.AppendNull(dst, resp.RESP2), false
 		case s.Lie == WrongValue && due("get"):
 			v = v[:len(v)-1] + "?"
+		case s.Lie == Stale && s.before[string(args[1])] != "" && due("get"):
+			v = s.before[string(args[1])]
 		case s.Lie == OtherValue && due("get"):
 			v = s.another(string(args[1]))
 		}
