@@ -7,6 +7,8 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+
+	"kvmark/kvserver/setting"
 )
 
 // minMemoryLimit is less than any Go server can live in: its runtime alone takes about as much.
@@ -23,6 +25,11 @@ func checkValue(name, v string) error {
 		return nil
 	}
 	switch name {
+	default:
+		if s, ok := setting.Find(name); ok && kindOf(name) == serverArg {
+			_, err := s.Canonical(v)
+			return err
+		}
 	case "go", clientGo:
 		if withoutPatch.MatchString(v) {
 			return fmt.Errorf("%q: since Go 1.21 a release has three numbers: %s.0", v, v)
@@ -76,8 +83,16 @@ func CheckEnvironment(getenv func(string) string) error {
 			}
 		}
 	}
+	for part := range strings.SplitSeq(getenv("GODEBUG"), ",") {
+		if part = strings.TrimSpace(part); part != "" && !godebug.MatchString(part) {
+			return fmt.Errorf("GODEBUG: %q: want key=value, several joined by commas", part)
+		}
+	}
 	return nil
 }
+
+// godebug is a part of GODEBUG; a # with a number behind it is for a search of the go command's tools.
+var godebug = regexp.MustCompile(`^[A-Za-z0-9_.]+=[A-Za-z0-9_.#+-]*$`)
 
 func checkGOGC(v string) error {
 	if v == "off" {

@@ -62,7 +62,7 @@ func hostFlags() []cli.Flag {
 // hostConfig reads the flags of hostFlags; its errors are usage errors.
 func hostConfig(c *cli.Context) (cfg load.Config, format report.Format, err error) {
 	if c.NArg() > 0 {
-		return cfg, "", fmt.Errorf("%s takes no arguments, got %s: options begin with --", c.Command.Name, argument(c.Args().First()))
+		return cfg, "", fmt.Errorf("%s takes no arguments, got %s: options begin with --", c.Command.Name, argument(c, c.Args().First()))
 	}
 	cfg = load.Default()
 	cfg.Modes, cfg.WALSync, cfg.Dir, cfg.Keep = []string{c.String("mode")}, c.String("wal-sync"), c.String("dir"), c.Bool("keep")

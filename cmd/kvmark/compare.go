@@ -268,7 +268,7 @@ func compareOptions(c *cli.Context) (o compareFlags, err error) {
 			return o, err
 		}
 	case c.NArg() > 0:
-		return o, fmt.Errorf("compare takes no argument but chat or conns, got %s: options begin with --", argument(c.Args().First()))
+		return o, fmt.Errorf("compare takes no argument but chat or conns, got %s: options begin with --", argument(c, c.Args().First()))
 	default:
 		for _, f := range driverFlags() {
 			if name := f.Names()[0]; c.IsSet(name) {
@@ -317,6 +317,17 @@ func compareOptions(c *cli.Context) (o compareFlags, err error) {
 	}
 	if slices.ContainsFunc(o.Factors, func(f experiment.Factor) bool { return f.Name == "mode" }) && c.IsSet("modes") {
 		return o, errors.New("--modes and --vary mode: either each mode is compared by itself, or the modes with each other")
+	}
+	modes := l.Modes
+	for _, f := range o.Factors {
+		if f.Name == "mode" {
+			modes = f.Values
+		}
+	}
+	if len(o.Cells) == 0 {
+		if err := ofSerialize(c, modes); err != nil {
+			return o, err
+		}
 	}
 	l.Duration, l.Warmup, l.Pipeline = c.Duration("duration"), c.Duration("warmup"), c.Int("pipeline")
 	l.WALSync, l.Codec, l.BucketEntries, l.Dir = c.String("wal-sync"), c.String("codec"), c.Int("bucket-entries"), c.String("dir")

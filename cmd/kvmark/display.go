@@ -12,6 +12,7 @@ import (
 	"golang.org/x/term"
 
 	"kvmark/client/load"
+	"kvmark/cmd/internal/secret"
 )
 
 // display shows progress and notes: on a terminal as one line that is redrawn, within its width; elsewhere, and on a terminal
@@ -51,10 +52,10 @@ func (d *display) note(format string, args ...any) {
 	fmt.Fprint(d.w, prefixed(fmt.Sprintf(format, args...)))
 }
 
-// prefixed is text whose every line says who speaks.
+// prefixed is text whose every line says who speaks, and none a password.
 func prefixed(text string) string {
 	const who = "kvmark: "
-	return who + strings.ReplaceAll(strings.TrimRight(text, "\n"), "\n", "\n"+who) + "\n"
+	return who + strings.ReplaceAll(strings.TrimRight(secret.Text(text), "\n"), "\n", "\n"+who) + "\n"
 }
 
 // clear takes the progress line away.
@@ -78,7 +79,7 @@ func (d *display) line(text string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.width != nil {
-		text = runes.Truncate(text, max(d.width()-1, 0), "") // the last column makes some terminals wrap
+		text = runes.Truncate(secret.Text(text), max(d.width()-1, 0), "") // the last column makes some terminals wrap
 		fmt.Fprint(d.w, "\r\x1b[K"+text)
 		d.drawn = true
 		return

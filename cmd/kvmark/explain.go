@@ -24,7 +24,7 @@ func explainCommand() *cli.Command {
 			for i, code := range c.Args().Slice() {
 				e, ok := find(all, code)
 				if !ok {
-					return usageError{fmt.Errorf("there is no code %s: kvmark explain lists all", argument(code))}
+					return usageError{fmt.Errorf("there is no code %s: kvmark explain lists all", argument(c, code))}
 				}
 				if i > 0 {
 					fmt.Fprintln(c.App.Writer)

@@ -15,6 +15,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"kvmark/client/result"
+	"kvmark/cmd/internal/secret"
 )
 
 // Exit codes; part of the command's contract.
@@ -49,7 +50,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	}
 	out := &output{w: stdout}
 	app := &cli.App{
-		Metadata:        map[string]any{commandLineKey: commandLine(args)},
+		Metadata:        map[string]any{commandLineKey: commandLine(args), carefulKey: secret.Careful(args)},
 		Name:            "kvmark",
 		Usage:           "measure a key-value server: operations a second in each storage mode",
 		Version:         result.CaptureProcess().Words(),
@@ -63,7 +64,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 			if c.NArg() == 0 {
 				return usageError{errors.New("no command")}
 			}
-			return usageError{fmt.Errorf("unknown command %s", argument(c.Args().First()))}
+			return usageError{fmt.Errorf("unknown command %s", argument(c, c.Args().First()))}
 		},
 	}
 	for _, c := range app.Commands {
@@ -72,7 +73,10 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		c.Action = checked(c)
 		tidy(c.Flags)
 	}
-	err := app.RunContext(ctx, flagsFirst(app, helpFirst(app, args)))
+	err := checkSecrets(app, args)
+	if err == nil {
+		err = app.RunContext(ctx, flagsFirst(app, helpFirst(app, args)))
+	}
 	if err == nil {
 		err = out.err // the library writes help without looking whether it can
 	}

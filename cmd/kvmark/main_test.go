@@ -100,7 +100,7 @@ func TestCommandLinesThatCannotWorkAreUsageErrors(t *testing.T) {
 		{"run --codec rar", `codec "rar"`},
 		{"run --modes memory --codec zstd", "--codec has no effect"},
 		{"run --modes file --level 3", "--level has no effect"},
-		{"run --bucket-entries 0", "bucket entries 0"},
+		{"run --bucket-entries 0", "--bucket-entries is 0; it must be at least 1"},
 		{"run --value-size 0", `value size "0"`},
 		{"run --value-size 9-8", "9-8"},
 		{"run --compressibility 0.5", "classic"},

@@ -181,7 +181,7 @@ const fsyncs = 15
 // runConfig reads the flags; its errors are usage errors.
 func runConfig(c *cli.Context) (cfg load.Config, format report.Format, err error) {
 	if c.NArg() > 0 {
-		return cfg, "", fmt.Errorf("run takes no arguments, got %s: options begin with --", argument(c.Args().First()))
+		return cfg, "", fmt.Errorf("run takes no arguments, got %s: options begin with --", argument(c, c.Args().First()))
 	}
 	cfg = load.Default()
 	if cfg.Modes, err = splitList(c, "modes"); err != nil {
@@ -206,11 +206,9 @@ func runConfig(c *cli.Context) (cfg load.Config, format report.Format, err error
 		level := c.Int("level")
 		cfg.Level = &level
 	}
-	if !c.IsSet("target") && !slices.Contains(cfg.Modes, "serialize") {
-		for _, name := range []string{"codec", "level", "bucket-entries"} {
-			if c.IsSet(name) {
-				return cfg, "", fmt.Errorf("--%s has no effect on the modes %v: add serialize to --modes", name, cfg.Modes)
-			}
+	if !c.IsSet("target") {
+		if err := ofSerialize(c, cfg.Modes); err != nil {
+			return cfg, "", err
 		}
 	}
 	cfg.SecondOpinion, cfg.Cold, cfg.AllowData = c.Bool("second-opinion"), c.Bool("cold"), c.Bool("allow-data")
@@ -249,6 +247,16 @@ func runConfig(c *cli.Context) (cfg load.Config, format report.Format, err error
 	check := cfg
 	check.Server = "found later"
 	return cfg, format, check.Validate()
+}
+
+// ofSerialize refuses options of mode serialize where it is not measured.
+func ofSerialize(c *cli.Context, modes []string) error {
+	for _, name := range []string{"codec", "level", "bucket-entries"} {
+		if c.IsSet(name) && !slices.Contains(modes, "serialize") {
+			return fmt.Errorf("--%s has no effect on the modes %v: add serialize to --modes", name, modes)
+		}
+	}
+	return nil
 }
 
 // excluded refuses options that have no meaning together.

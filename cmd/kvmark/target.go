@@ -1,16 +1,14 @@
 package main
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
-	"path/filepath"
-	"strings"
 
 	"github.com/urfave/cli/v2"
 
 	"kvmark/client"
 	"kvmark/client/load"
+	"kvmark/cmd/internal/secret"
 )
 
 // targetFlags are those by which a server that runs already is reached.
@@ -53,31 +51,15 @@ func parseTarget(c *cli.Context) (t load.Target, err error) {
 // commandLineKey is where the application's metadata have the command line.
 const commandLineKey = "command line"
 
-// commandLine is args as they would be typed, without the passwords of targets.
+// carefulKey is where they have whether it holds what may be a password.
+const carefulKey = "careful"
+
+// commandLine is args as they would be typed, without passwords.
 func commandLine(args []string) string {
-	var words []string
-	for i, a := range args {
-		flag, value, valued := "", a, false
-		if strings.HasPrefix(a, "-") {
-			if flag, value, valued = strings.Cut(a, "="); !valued {
-				words = append(words, a)
-				continue
-			}
-			flag += "="
-		}
-		if i == 0 {
-			value = filepath.Base(value)
-		}
-		if strings.ContainsAny(value, "@") || strings.Contains(value, "://") {
-			t, _ := load.ParseTarget(value)
-			value = cmp.Or(t.String(), "xxxxx")
-		}
-		if strings.ContainsAny(value, " \t\n'\"$&|;<>()*?#\\`~") {
-			value = "'" + strings.ReplaceAll(value, "'", `'\''`) + "'"
-		}
-		words = append(words, flag+value)
-	}
-	return strings.Join(words, " ")
+	return secret.CommandLine(args, func(url string) string {
+		t, _ := load.ParseTarget(url)
+		return t.String()
+	})
 }
 
 // recorded is the command line that a result gets.
@@ -86,10 +68,8 @@ func recorded(c *cli.Context) string {
 	return s
 }
 
-// argument shows an argument that nothing can be done with, unless it may be a URL with a password.
-func argument(s string) string {
-	if strings.ContainsAny(s, "@") || strings.Contains(s, "://") {
-		return "one that looks like a URL (not shown: it may hold a password; a server is named with --target)"
-	}
-	return fmt.Sprintf("%q", s)
+// argument shows a word that nothing can be done with, unless it may be a secret.
+func argument(c *cli.Context, word string) string {
+	careful, _ := c.App.Metadata[carefulKey].(bool)
+	return secret.Argument(word, careful)
 }

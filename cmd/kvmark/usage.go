@@ -11,6 +11,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"kvmark/client/experiment"
+	"kvmark/cmd/internal/secret"
 )
 
 // badValue is how package flag refuses a value, with the kind of error alone.
@@ -27,7 +28,7 @@ func explained(err error, flags []cli.Flag) error {
 		if near := cli.SuggestFlag(flags, m[1], true); strings.HasPrefix(near, "--"+m[1][:1]) { // else it is far
 			words = ": did you mean " + near + "?"
 		}
-		return fmt.Errorf("unknown option --%s%s", m[1], words)
+		return fmt.Errorf("unknown option --%s%s", secret.Option(m[1]), words)
 	}
 	m := badValue.FindStringSubmatch(err.Error())
 	if m == nil {
@@ -53,6 +54,26 @@ func explained(err error, flags []cli.Flag) error {
 		return fmt.Errorf("--%s %s: want %s", m[2], m[1], want)
 	}
 	return err
+}
+
+// checkSecrets refuses a command line with a password where none belongs.
+func checkSecrets(app *cli.App, args []string) error {
+	if len(args) < 3 || app.Command(args[1]) == nil {
+		return nil
+	}
+	var flags []secret.Flag
+	for _, f := range app.Command(args[1]).Flags {
+		_, alone := f.(*cli.BoolFlag)
+		d, ok := f.(cli.DocGenerationFlag)
+		holds := ok && (strings.Contains(d.GetUsage(), "`URL`") || strings.Contains(d.GetUsage(), "`CMD`"))
+		for _, name := range f.Names() {
+			flags = append(flags, secret.Flag{Name: name, Valued: !alone, Holds: holds})
+		}
+	}
+	if err := secret.Check(flags, args[2:]); err != nil {
+		return usageError{err}
+	}
+	return nil
 }
 
 // maxSeed is the largest number up to which every reader of JSON, those of JavaScript and jq too, has all whole numbers.

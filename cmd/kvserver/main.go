@@ -21,6 +21,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"kvmark/cmd/internal/secret"
 	"kvmark/kvserver/stats"
 )
 
@@ -73,7 +74,10 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	if c := app.Command(args[1]); c != nil {
 		c.Before = onceEach(c, args[2:])
 	}
-	err := app.RunContext(ctx, args)
+	err := checkSecrets(app, args)
+	if err == nil {
+		err = app.RunContext(ctx, args)
+	}
 	if err == nil {
 		err = out.err // the library writes help without looking whether it can
 	}
@@ -115,14 +119,14 @@ func withCommand(app *cli.App, args []string) []string {
 		return slices.Insert(slices.Clone(args), 1, "serve")
 	}
 	app.Action = func(c *cli.Context) error {
-		return usageError{fmt.Errorf("unknown command %q: use serve, check, repair, dump, backup or upgrade", c.Args().First())}
+		return usageError{fmt.Errorf("unknown command %s: use serve, check, repair, dump, backup or upgrade", secret.Argument(c.Args().First(), secret.Careful(args)))}
 	}
 	return args
 }
 
-// oneLine makes an error a line that begins with the program's name.
+// oneLine makes an error a line that begins with the program's name and holds no password.
 func oneLine(err error) string {
-	text := strings.ReplaceAll(err.Error(), "\n", "; ")
+	text := strings.ReplaceAll(secret.Text(err.Error()), "\n", "; ")
 	if strings.HasPrefix(text, "kvserver: ") {
 		return text
 	}

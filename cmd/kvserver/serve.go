@@ -17,6 +17,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"kvmark/cmd/internal/secret"
 	"kvmark/kvserver"
 	"kvmark/storage"
 	"kvmark/wal"
@@ -113,7 +114,7 @@ func serve(c *cli.Context, stdout, stderr io.Writer) (err error) {
 	if n, ok := stderr.(*notes); ok {
 		o.NotesDropped = n.Dropped
 	}
-	o.Logf = func(format string, args ...any) { fmt.Fprintf(stderr, format+"\n", args...) }
+	o.Logf = func(format string, args ...any) { fmt.Fprintln(stderr, secret.Text(fmt.Sprintf(format, args...))) }
 	srv, err := kvserver.New(o)
 	if err != nil {
 		return advised(err, o.Dir)

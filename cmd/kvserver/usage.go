@@ -7,7 +7,32 @@ import (
 	"strings"
 
 	"github.com/urfave/cli/v2"
+
+	"kvmark/cmd/internal/secret"
 )
+
+// checkSecrets refuses a command line with a password where none belongs.
+func checkSecrets(app *cli.App, args []string) error {
+	command := app.Command(args[1])
+	if command == nil {
+		return nil
+	}
+	var flags []secret.Flag
+	for _, f := range command.Flags {
+		_, alone := f.(*cli.BoolFlag)
+		for _, name := range f.Names() {
+			flags = append(flags, secret.Flag{Name: name, Valued: !alone, Holds: name == "password"})
+		}
+	}
+	err := secret.Check(flags, args[2:])
+	switch {
+	case err == nil:
+		return nil
+	case command.Name == checkName:
+		return unchecked(usageError{err})
+	}
+	return usageError{err}
+}
 
 // onUsageError is called with what package flag says of a command line that it cannot read.
 func onUsageError(c *cli.Context, err error, _ bool) error {
@@ -28,7 +53,7 @@ var (
 // explained says what an option wants, in place of the kind of error alone.
 func explained(err error, flags []cli.Flag) error {
 	if m := unknownFlag.FindStringSubmatch(err.Error()); m != nil {
-		return fmt.Errorf("unknown option --%s", m[1])
+		return fmt.Errorf("unknown option --%s", secret.Option(m[1]))
 	}
 	m := badValue.FindStringSubmatch(err.Error())
 	if m == nil {
