@@ -7,6 +7,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
+	"kvmark/kvserver/setting"
 	"kvmark/storage"
 	"kvmark/wal"
 )
@@ -62,13 +63,13 @@ type Options struct {
 }
 
 // DefaultCheckpointBytes is that of [Options.CheckpointBytes], for the library and the program alike.
-const DefaultCheckpointBytes = 256 << 20
+const DefaultCheckpointBytes = setting.DefaultCheckpointBytes
 
 // maxCommandBytes bounds what one command may write: it becomes one record of the log.
-const maxCommandBytes = 256 << 20
+const maxCommandBytes = setting.MaxCommandBytes
 
-// LargestValue bounds [Options.MaxValue]: the rest of a record is for the key, and what else a command brings.
-const LargestValue = maxCommandBytes - 1<<20
+// LargestValue bounds [Options.MaxValue].
+const LargestValue = setting.LargestValue
 
 func (o Options) withDefaults() (Options, error) {
 	for _, n := range []struct {

@@ -11,8 +11,6 @@ package storage
 
 import (
 	"errors"
-	"fmt"
-	"strings"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
@@ -20,36 +18,28 @@ import (
 	"kvmark/storage/gomap"
 	"kvmark/storage/lsm"
 	"kvmark/storage/memory"
+	"kvmark/storage/mode"
 	"kvmark/storage/serialize"
 	"kvmark/storage/usage"
 )
 
-// Mode names how values are kept.
-type Mode string
+// Mode names how values are kept; see package mode.
+type Mode = mode.Mode
 
 // The modes.
 const (
-	Memory    Mode = "memory"    // in the heap, one object an entry, in maps by hash
-	Map       Mode = "map"       // in the heap, in plain Go maps
-	Serialize Mode = "serialize" // in the heap, serialized and compressed
-	File      Mode = "file"      // in files read at random; keys in the heap
-	LSM       Mode = "lsm"       // in Pebble
+	Memory    = mode.Memory
+	Map       = mode.Map
+	Serialize = mode.Serialize
+	File      = mode.File
+	LSM       = mode.LSM
 )
 
 // Modes returns all modes in the order in which tables show them.
-func Modes() []Mode { return []Mode{Memory, Map, Serialize, File, LSM} }
+func Modes() []Mode { return mode.All() }
 
 // ParseMode returns the mode of that name.
-func ParseMode(name string) (Mode, error) {
-	var names []string
-	for _, m := range Modes() {
-		if string(m) == name {
-			return m, nil
-		}
-		names = append(names, string(m))
-	}
-	return "", fmt.Errorf("storage: unknown mode %q (use one of %s)", name, strings.Join(names, ", "))
-}
+func ParseMode(name string) (Mode, error) { return mode.Parse(name) }
 
 // Options configure [Open]. The zero value is good for the modes that
 // keep all in memory; file and lsm need a Dir.

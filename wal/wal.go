@@ -9,6 +9,8 @@ import (
 
 	"github.com/HdrHistogram/hdrhistogram-go"
 	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"kvmark/wal/policy"
 )
 
 const (
@@ -33,34 +35,18 @@ var (
 	ErrTooLarge = errors.New("wal: record too large")
 )
 
-// Policy says when Commit returns: the level that a record has reached by then.
-type Policy uint8
+// Policy says when Commit returns: the level that a record has reached by then; see package policy.
+type Policy = policy.Policy
 
 const (
-	Buffered Policy = iota // in the process's buffer, written at least every 200 ms; lost by kill -9
-	OS                     // write(2) has returned; survives kill -9
-	Interval               // as OS, with fdatasync every Options.SyncEvery in the background
-	Always                 // fdatasync has returned, shared by all who wait; survives power loss
+	Buffered = policy.Buffered
+	OS       = policy.OS
+	Interval = policy.Interval
+	Always   = policy.Always
 )
 
-var policyNames = [...]string{Buffered: "buffered", OS: "os", Interval: "interval", Always: "always"}
-
-func (p Policy) String() string {
-	if int(p) < len(policyNames) {
-		return policyNames[p]
-	}
-	return fmt.Sprintf("Policy(%d)", uint8(p))
-}
-
 // ParsePolicy is the inverse of Policy.String.
-func ParsePolicy(s string) (Policy, error) {
-	for p, name := range policyNames {
-		if s == name {
-			return Policy(p), nil
-		}
-	}
-	return 0, fmt.Errorf("unknown log policy %q: want buffered, os, interval or always", s)
-}
+func ParsePolicy(s string) (Policy, error) { return policy.Parse(s) }
 
 // Options of Open. The zero value is a Buffered log on the operating system's file system.
 type Options struct {
@@ -79,7 +65,7 @@ type Options struct {
 }
 
 func (o Options) withDefaults() (Options, error) {
-	if int(o.Policy) >= len(policyNames) {
+	if o.Policy > Always {
 		return o, fmt.Errorf("wal: unknown policy %d", o.Policy)
 	}
 	if o.SegmentBytes < 0 || o.SyncEvery < 0 {

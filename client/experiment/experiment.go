@@ -203,10 +203,10 @@ func (x *experiment) makePlan() error {
 			return fmt.Errorf("metric %q is unknown; known are %s", name, strings.Join(metricNames(), ", "))
 		}
 	}
-	if !varied(vs, "mode") && !slices.Contains(x.plan.Modes, "serialize") {
-		for _, name := range []string{"codec", "level", "bucket-entries"} {
+	if plain := slices.DeleteFunc(slices.Clone(x.plan.Modes), func(m string) bool { return m == "" || m == "serialize" }); len(plain) > 0 {
+		for _, name := range ofSerialize {
 			if varied(vs, name) {
-				return fmt.Errorf("vary %s: it has no effect on the modes %v: add serialize", name, x.plan.Modes)
+				return fmt.Errorf("vary %s: it has no effect on %s: compare it with --modes serialize", name, strings.Join(plain, ", "))
 			}
 		}
 	}
@@ -368,16 +368,13 @@ func (x *experiment) builds() bool {
 // oneBinary refuses variants that differ in nothing but what their programs are made from, and whose programs are of the same
 // code: whatever would be found between them is noise. To measure that is what the control is for.
 func (x *experiment) oneBinary() error {
-	others := func(v Variant) []Setting {
-		return slices.DeleteFunc(slices.Clone(v.Settings), func(s Setting) bool {
-			k := kindOf(s.Name)
-			return s.Value == Default || k == buildTime || k == clientBinary
-		})
+	others := func(v Variant) string {
+		return v.form(x.Load, func(name string) bool { k := kindOf(name); return k != buildTime && k != clientBinary })
 	}
 	for j, w := range x.plan.Variants {
 		for i, v := range x.plan.Variants[:j] {
 			a, b := x.binaries[binaryKey{i, 0}], x.binaries[binaryKey{j, 0}]
-			if v.NA != "" || w.NA != "" || a.Code != b.Code || x.clients[i].Code != x.clients[j].Code || !slices.Equal(others(v), others(w)) {
+			if v.NA != "" || w.NA != "" || a.Code != b.Code || x.clients[i].Code != x.clients[j].Code || others(v) != others(w) {
 				continue
 			}
 			return fmt.Errorf("%s and %s are the same program (SHA-256 %.12s and %.12s): nothing between them can differ; "+

@@ -250,7 +250,7 @@ func TestAFlagThatTheServerDoesNotKnowIsCaughtBeforeTheRun(t *testing.T) {
 	c := fakeServer(t, loadtest.Behaviour{})
 	c.Factors = []Factor{{"no-such-flag", []string{"it's 1", "2"}}}
 	_, err := Run(t.Context(), c)
-	if err == nil || !strings.Contains(err.Error(), "no-such-flag") || errors.As(err, new(*UsageError)) {
+	if err == nil || !strings.Contains(err.Error(), "no-such-flag: unknown") || !errors.As(err, new(*UsageError)) {
 		t.Errorf("%v", err)
 	}
 }

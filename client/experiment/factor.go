@@ -1,13 +1,12 @@
 package experiment
 
 import (
+	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
-	"regexp"
 	"slices"
-	"strconv"
 	"strings"
+
+	"kvmark/kvserver/setting"
 )
 
 // Default is the value of a factor that leaves the setting alone: the toolchain's own experiments, the runtime's own GOGC.
@@ -30,8 +29,7 @@ const (
 	clientBinary
 )
 
-// kindOf returns where the setting of that name takes effect. Every name that is no other is taken for a flag of kvserver,
-// which knows best what it knows.
+// kindOf returns where the setting of that name takes effect. Every name that is no other is taken for a flag of kvserver.
 func kindOf(name string) kind {
 	switch name {
 	case "go", "GOEXPERIMENT", "GOAMD64", "layout", "pgo", "server":
@@ -49,8 +47,6 @@ func kindOf(name string) kind {
 // clientGo is the factor of --vary-client go=...: the toolchain that the load generator is built with.
 const clientGo = "client-go"
 
-var flagName = regexp.MustCompile(`^[a-z][a-z0-9-]*$`)
-
 // ParseFactor reads NAME=V1,V2,... Several keys within one value of GODEBUG or GOEXPERIMENT are joined by "+":
 // GODEBUG=default,madvdontneed=1+disablethp=1.
 func ParseFactor(text string) (Factor, error) {
@@ -63,7 +59,7 @@ func ParseFactor(text string) (Factor, error) {
 	for v := range strings.SplitSeq(list, ",") {
 		v = strings.TrimSpace(v)
 		if v == "" {
-			v = Default
+			return f, fmt.Errorf("vary %s: an entry of %q is empty: write %s for the setting as it is by itself", name, list, Default)
 		}
 		if slices.Contains(f.Values, v) {
 			return f, fmt.Errorf("vary %s: the value %q is there twice", name, v)
@@ -76,47 +72,11 @@ func ParseFactor(text string) (Factor, error) {
 	return f, f.check()
 }
 
-// normal is the one form of values that are written in several: numbers, and paths of the same file.
-func normal(name, value string) string {
-	switch name {
-	case "go", clientGo: // 1.2 and 1.20 are two versions
-		if !strings.ContainsRune(value, filepath.Separator) {
-			return value
-		}
-	case "server", "pgo":
-		if _, err := os.Stat(value); err != nil { // such as off
-			return value
-		}
-	default:
-		if x, err := strconv.ParseFloat(value, 64); err == nil {
-			return strconv.FormatFloat(x, 'g', -1, 64)
-		}
-		return value
-	}
-	if real, err := filepath.EvalSymlinks(value); err == nil {
-		value = real
-	}
-	if abs, err := filepath.Abs(value); err == nil {
-		value = abs
-	}
-	return value
-}
-
 // check refuses names and values that can never work.
 func (f Factor) check() error {
-	switch f.Name {
-	case "dir", "addr", "run-id", "password", "insecure", "max-clients":
-		return fmt.Errorf("vary %s: kvmark itself sets it for every server", f.Name)
-	}
-	if kindOf(f.Name) == serverArg && !flagName.MatchString(f.Name) {
-		return fmt.Errorf("vary %s: unknown; known are go, GOEXPERIMENT, GOAMD64, layout, pgo, server, GOGC, GOMEMLIMIT, GOMAXPROCS, GODEBUG, "+
-			"workers, pipeline, keys, value-size, compressibility, distribution, mix, rate, and the flags of kvserver", f.Name)
-	}
 	if kindOf(f.Name) == serverArg {
-		for _, known := range []string{"go", "GOEXPERIMENT", "GOAMD64", "GOGC", "GOMEMLIMIT", "GOMAXPROCS", "GODEBUG"} {
-			if strings.EqualFold(f.Name, known) {
-				return fmt.Errorf("vary %s: kvserver has no such flag: did you mean %s?", f.Name, known)
-			}
+		if err := checkServerArg(f.Name); err != nil {
+			return fmt.Errorf("vary %s: %w", f.Name, err)
 		}
 	}
 	for _, v := range f.Values {
@@ -125,6 +85,25 @@ func (f Factor) check() error {
 		}
 	}
 	return nil
+}
+
+// checkServerArg refuses names that are none of a flag of kvserver that can be varied.
+func checkServerArg(name string) error {
+	switch name {
+	case "dir", "addr", "run-id", "password", "insecure", "max-clients", "tls-cert", "tls-key", "tls-ca", "cpu-profile":
+		return errors.New("kvmark itself sets it for every server")
+	}
+	if _, ok := setting.Find(name); ok {
+		return nil
+	}
+	for _, known := range []string{"go", "GOEXPERIMENT", "GOAMD64", "GOGC", "GOMEMLIMIT", "GOMAXPROCS", "GODEBUG"} {
+		if strings.EqualFold(name, known) {
+			return fmt.Errorf("kvserver has no such flag: did you mean %s?", known)
+		}
+	}
+	flags := slices.DeleteFunc(setting.Names(), func(name string) bool { return name == "max-clients" })
+	return fmt.Errorf("unknown; known are go, GOEXPERIMENT, GOAMD64, layout, pgo, server, GOGC, GOMEMLIMIT, GOMAXPROCS, GODEBUG, "+
+		"workers, pipeline, keys, value-size, compressibility, distribution, mix, rate, and kvserver's %s", strings.Join(flags, ", "))
 }
 
 // Setting is one factor at one value.

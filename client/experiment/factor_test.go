@@ -21,7 +21,7 @@ func TestParseFactor(t *testing.T) {
 	}{
 		{"GOGC=50,100,off", Factor{"GOGC", []string{"50", "100", "off"}}},
 		{" go = go1.26.8 , go1.27.3", Factor{"go", []string{"go1.26.8", "go1.27.3"}}},
-		{"GOEXPERIMENT=,nogreenteagc+jsonv2", Factor{"GOEXPERIMENT", []string{Default, "nogreenteagc+jsonv2"}}},
+		{"GOEXPERIMENT=default,nogreenteagc+jsonv2", Factor{"GOEXPERIMENT", []string{Default, "nogreenteagc+jsonv2"}}},
 		{"GODEBUG=default,madvdontneed=1+disablethp=1", Factor{"GODEBUG", []string{Default, "madvdontneed=1+disablethp=1"}}},
 		{"checkpoint-bytes=0,64MiB", Factor{"checkpoint-bytes", []string{"0", "64MiB"}}},
 		{"rate=1000,ramp:1:2", Factor{"rate", []string{"1000", "ramp:1:2"}}},
@@ -64,8 +64,18 @@ func TestTrapsAreCaughtWithTheirReason(t *testing.T) {
 		{"workers=0", "1 or more"},
 		{"mode=default", "no value"},
 		{"gogc!=5", "unknown; known are"},
-		{"Gogc=5", "unknown; known are"},
+		{"Gogc=5", "did you mean GOGC?"},
 		{"dir=/a,/b", "kvmark itself sets it"},
+		{"tls-ca=a,b", "kvmark itself sets it"},
+		{"nonsense=1,2", "unknown; known are go, GOEXPERIMENT"},
+		{"nonsense=1,2", "kvserver's mode, wal-sync"},
+		{"GOGC=1,,2", `an entry of "1,,2" is empty: write default`},
+		{"GOEXPERIMENT=,nogreenteagc", "is empty"},
+		{"GOGC=", "is empty"},
+		{"checkpoint-bytes=1MB,x", `"x" is no size`},
+		{"sync-every=1s,2", "want a time with its unit"},
+		{"mode=memory,disk", `unknown mode "disk"`},
+		{"io=loop,magic", `unknown io "magic"`},
 		{"run-id=a,b", "kvmark itself sets it"},
 	}
 	for _, tt := range tests {
@@ -144,7 +154,18 @@ func TestConfigurationsThatCannotWork(t *testing.T) {
 		{"an unknown metric", func(c *Config) { c.Metrics = []string{"speed"} }, `metric "speed"`},
 		{"an unknown mode", func(c *Config) { c.Load.Modes = []string{"disk"} }, `mode "disk"`},
 		{"an unknown mode as a factor", func(c *Config) { c.Factors = []Factor{{"mode", []string{"memory", "disk"}}} }, `mode "disk"`},
-		{"a bucket size that is no number", func(c *Config) { c.Factors = []Factor{{"bucket-entries", []string{"8", "x"}}} }, "bucket-entries=x"},
+		{"a bucket size that is no number", func(c *Config) { c.Factors = []Factor{{"bucket-entries", []string{"8", "x"}}} }, `bucket-entries "x"`},
+		{"a codec where some modes do not compress", func(c *Config) { c.Factors = []Factor{{"codec", []string{"s2", "zstd"}}} }, "no effect on memory, file"},
+		{"a level that the codec has not", func(c *Config) {
+			c.Load.Modes, c.Factors = []string{"serialize"}, []Factor{{"codec", []string{"s2", "zstd"}}, {"level", []string{"1", "4"}}}
+		}, "level 4 of s2 is out of range"},
+		{"a level out of range for all", func(c *Config) { c.Load.Modes, c.Load.Level = []string{"serialize"}, new(99) }, "level 99 of deflate"},
+		{"a bucket beyond the server's bound", func(c *Config) {
+			c.Load.Modes, c.Factors = []string{"serialize"}, []Factor{{"bucket-entries", []string{"8", "65537"}}}
+		}, "at most 65536"},
+		{"a segment that is too small", func(c *Config) { c.Factors = []Factor{{"segment-bytes", []string{"4KiB", "1"}}} }, "at least 4096"},
+		{"a key longer than a value", func(c *Config) { c.Factors = []Factor{{"max-key", []string{"1KiB", "65MiB"}}} }, "--max-value"},
+		{"an option without effect", func(c *Config) { c.Load.WALSync, c.Factors = "os", []Factor{{"sync-every", []string{"1s", "2s"}}} }, "no effect beside --wal-sync os"},
 		{"a codec where nothing is compressed", func(c *Config) {
 			c.Load.Modes, c.Factors = []string{"memory"}, []Factor{{"codec", []string{"s2", "zstd"}}}
 		}, "no effect"},

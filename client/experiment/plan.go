@@ -116,7 +116,7 @@ func (c Config) variants() ([]Variant, error) {
 			return nil, err
 		}
 	}
-	return vs, nil
+	return vs, distinct(vs, c.Load)
 }
 
 // consistent refuses settings that contradict one another.

@@ -36,6 +36,7 @@ import (
 	"kvmark/client"
 	"kvmark/client/result"
 	"kvmark/client/workload"
+	"kvmark/kvserver/setting"
 )
 
 // Config is one run.
@@ -104,13 +105,11 @@ func Default() Config {
 	}
 }
 
-// The names that a server knows; part of its command line.
-var (
-	modes    = []string{"memory", "map", "serialize", "file", "lsm"}
-	policies = []string{"buffered", "os", "interval", "always"}
-	ioPaths  = []string{"loop", "goroutine"}
-	codecs   = []string{"deflate", "zlib", "zip", "zstd", "s2", "shared", "none"}
-)
+// words are the values that an option of kvserver takes.
+func words(name string) []string {
+	s, _ := setting.Find(name)
+	return s.Values()
+}
 
 // MaxWorkers bounds the memory for histograms. More connections than that are another kind of test.
 const MaxWorkers = 1024
@@ -137,7 +136,7 @@ func (c Config) Validate() error {
 		return errors.New("no modes: want one or more of memory, map, serialize, file, lsm")
 	}
 	for i, m := range c.Modes {
-		if err := oneOf("mode", m, modes); err != nil {
+		if err := oneOf("mode", m, words("mode")); err != nil {
 			return err
 		}
 		if slices.Contains(c.Modes[:i], m) {
@@ -169,8 +168,6 @@ func (c Config) Validate() error {
 		return fmt.Errorf("pipeline %d: want 1..%d", c.Pipeline, MaxPipeline)
 	case c.Patience < 0 || c.Patience > maxLatency:
 		return fmt.Errorf("patience %v: want 0 (the default) to %v", c.Patience, maxLatency)
-	case c.BucketEntries < 1:
-		return fmt.Errorf("bucket entries %d: want 1 or more", c.BucketEntries)
 	case c.Arrivals != "" && c.Arrivals != Constant && c.Arrivals != Poisson:
 		return fmt.Errorf("arrivals %q: want %s or %s", c.Arrivals, Constant, Poisson)
 	case c.Arrivals == Poisson && !c.Rate.Open() && !c.SLO.Set():
@@ -194,19 +191,26 @@ func (c Config) Validate() error {
 	if n := c.Rate.due(c.Duration, c.Duration); c.Rate.Open() && n < minReplies {
 		return fmt.Errorf("rate %v for %v is %.3g requests, a window takes %d: want a higher rate or a longer duration", c.Rate, c.Duration, n, minReplies)
 	}
-	if err := c.validateServer(); err != nil {
-		return err
-	}
-	return oneOf("codec", c.Codec, codecs)
+	return c.validateServer()
 }
 
-// validateServer checks the options of a server that is not a target.
+// validateServer checks the options of servers, as they will themselves.
 func (c Config) validateServer() error {
-	if err := oneOf("wal-sync", c.WALSync, policies); err != nil {
+	if err := oneOf("wal-sync", c.WALSync, words("wal-sync")); err != nil {
+		return err
+	}
+	if err := oneOf("codec", c.Codec, words("codec")); err != nil {
 		return err
 	}
 	if c.IO != "" {
-		return oneOf("io", c.IO, ioPaths)
+		if err := oneOf("io", c.IO, words("io")); err != nil {
+			return err
+		}
+	}
+	for _, mode := range c.Modes {
+		if err := setting.Check(setting.Given(c.serverArgs(mode, "its own", "its own")[1:])); err != nil {
+			return err
+		}
 	}
 	return nil
 }

@@ -636,7 +636,7 @@ func TestConfigurationsThatCannotWorkAreRefused(t *testing.T) {
 			c.Pipeline, c.Workload.ValueSize = 1024, workload.Size{Min: 4 << 20, Max: 4 << 20}
 		}, "pipeline 1024 x values of 4194304 bytes = 4096 MiB in one batch"},
 		{"endless patience", func(c *Config) { c.Patience = time.Hour }, "patience 1h"},
-		{"empty buckets", func(c *Config) { c.BucketEntries = 0 }, "bucket entries 0"},
+		{"empty buckets", func(c *Config) { c.Modes, c.BucketEntries = []string{"serialize"}, 0 }, "--bucket-entries is 0"},
 		{"no server", func(c *Config) { c.Server = "" }, "no server"},
 		{"an unknown policy", func(c *Config) { c.WALSync = "never" }, `wal-sync "never"`},
 		{"an unknown codec", func(c *Config) { c.Codec = "rar" }, `codec "rar"`},

@@ -46,14 +46,13 @@ import (
 
 	"kvmark/storage/pair"
 	"kvmark/storage/serialize/codec"
+	"kvmark/storage/serialize/limit"
 	"kvmark/storage/usage"
 )
 
 const (
 	// DefaultBucketEntries is the mean number of entries in a bucket.
 	DefaultBucketEntries = 8
-	// MaxBucketEntries bounds the option: a bucket is decoded for every Get.
-	MaxBucketEntries = 1 << 16
 	// splitBytes is the raw size above which a bucket of several entries is
 	// split even if it has few, so that a big value is alone in its bucket and
 	// its neighbours do not pay for it.
@@ -98,8 +97,8 @@ func New(o Options) (*Store, error) {
 	if o.BucketEntries == 0 {
 		o.BucketEntries = DefaultBucketEntries
 	}
-	if o.BucketEntries < 1 || o.BucketEntries > MaxBucketEntries {
-		return nil, fmt.Errorf("serialize: %d entries a bucket is out of range (use 1..%d)", o.BucketEntries, MaxBucketEntries)
+	if o.BucketEntries < 1 || o.BucketEntries > limit.MaxBucketEntries {
+		return nil, fmt.Errorf("serialize: %d entries a bucket is out of range (use 1..%d)", o.BucketEntries, limit.MaxBucketEntries)
 	}
 	c, err := newCoder(o.Codec, o.Level)
 	if err != nil {

@@ -10,7 +10,8 @@ package codec
 import (
 	"errors"
 	"fmt"
-	"strings"
+
+	"kvmark/storage/serialize/limit"
 )
 
 // ErrCorrupt is returned by Decode when src is not what Encode made of rawLen
@@ -19,7 +20,7 @@ import (
 var ErrCorrupt = errors.New("codec: damaged data")
 
 // Default is the codec of an empty name.
-const Default = "deflate"
+const Default = limit.DefaultCodec
 
 // Codec is safe for concurrent use.
 type Codec interface {
@@ -31,35 +32,8 @@ type Codec interface {
 	Decode(dst, src []byte, rawLen int) ([]byte, error)
 }
 
-// kind is a row of the table of codecs.
-type kind struct {
-	name         string
-	def          int // default level
-	lo, hi       int // allowed levels; both 0 = the codec has none
-	levelMeaning string
-	open         func(level int) (Codec, error)
-}
-
-func kinds() []kind {
-	return []kind{
-		{"deflate", 1, 1, 9, "1 fastest, 9 smallest", newDeflate},
-		{"zlib", 1, 1, 9, "1 fastest, 9 smallest", newZlib},
-		{"zip", 1, 1, 9, "1 fastest, 9 smallest", newZip},
-		{"zstd", 1, 1, 4, "1 fastest, 4 smallest", newZstd},
-		{"s2", 1, 1, 3, "1 fastest, 3 smallest", newS2},
-		{"shared", 0, 0, 0, "", func(int) (Codec, error) { return NewShared(), nil }},
-		{"none", 0, 0, 0, "", newNone},
-	}
-}
-
 // Names returns the names that [New] knows.
-func Names() []string {
-	var names []string
-	for _, k := range kinds() {
-		names = append(names, k.name)
-	}
-	return names
-}
+func Names() []string { return limit.CodecNames() }
 
 // New returns the codec of that name:
 //
@@ -73,31 +47,29 @@ func Names() []string {
 //
 // Level 0 is the codec's default, the fastest.
 func New(name string, level int) (Codec, error) {
-	if name == "" {
-		name = Default
+	level, err := limit.Level(name, level)
+	if err != nil {
+		return nil, err
 	}
-	for _, k := range kinds() {
-		if k.name != name {
-			continue
-		}
-		switch {
-		case level == 0:
-			level = k.def
-		case k.hi == 0:
-			return nil, fmt.Errorf("codec: %s has no level, got %d (use 0)", name, level)
-		case level < k.lo || level > k.hi:
-			return nil, fmt.Errorf("codec: level %d of %s is out of range (use %d..%d: %s; 0 = default, %d)",
-				level, name, k.lo, k.hi, k.levelMeaning, k.def)
-		}
-		return k.open(level)
+	switch name {
+	case "", "deflate":
+		return newDeflate(level)
+	case "zlib":
+		return newZlib(level)
+	case "zip":
+		return newZip(level)
+	case "zstd":
+		return newZstd(level)
+	case "s2":
+		return newS2(level)
+	case "shared":
+		return NewShared(), nil
 	}
-	return nil, fmt.Errorf("codec: unknown codec %q (use one of %s)", name, strings.Join(Names(), ", "))
+	return none{}, nil
 }
 
 // none keeps bytes as they are.
 type none struct{}
-
-func newNone(int) (Codec, error) { return none{}, nil }
 
 func (none) Encode(dst, src []byte) ([]byte, error) { return append(dst, src...), nil }
 
