@@ -15,6 +15,7 @@ import (
 // report. Without a study, as of an older result, that is what cells and verdicts show.
 func comparePage(f *result.File, study *Study) page {
 	p := startPage(f)
+	p.judge(f)
 	p.Ran = ran(f)
 	metrics := []string{}
 	for _, c := range f.Comparisons {
@@ -24,9 +25,14 @@ func comparePage(f *result.File, study *Study) page {
 	}
 	for _, name := range metrics {
 		m, _ := compare.LookupMetric(name)
-		fo := forest{Title: "change of " + m.Title + ", 95 % intervals"}
+		fo := forest{Title: "change of " + m.Title}
 		if i := slices.IndexFunc(f.Comparisons, func(c result.Comparison) bool { return c.Base != f.Comparisons[0].Base }); i < 0 {
-			fo.Title = "change of " + m.Title + " against " + f.Comparisons[0].Base + ", 95 % intervals"
+			fo.Title += " against " + f.Comparisons[0].Base
+		}
+		if slices.ContainsFunc(f.Comparisons, func(c result.Comparison) bool { return c.Metric == name && c.CILow != nil && c.CIHigh != nil }) {
+			fo.Title += ", 95 % intervals"
+		} else {
+			fo.Title += "; too few rounds for intervals"
 		}
 		for _, c := range f.Comparisons {
 			if c.Metric == name && c.Ratio != nil {
@@ -37,7 +43,7 @@ func comparePage(f *result.File, study *Study) page {
 	}
 	p.Findings = findingWords(f.Comparisons)
 	all := slices.DeleteFunc(groups(f), func(g group) bool { return g.cells[0].Config["control"] != "" })
-	study.inOrder(all)
+	study.inOrder(all, f.Plan.Modes)
 	p.LeadCharts = frontiers(all, study)
 	p.Bars = throughput(all)
 	if study != nil {
@@ -58,6 +64,27 @@ func comparePage(f *result.File, study *Study) page {
 		p.Sections = append(p.Sections, s)
 	}
 	return p
+}
+
+// judge says of how many samples the comparison is made. Single ones that are INVALID are left out of it, and do no harm as long as
+// there are others.
+func (p *page) judge(f *result.File) {
+	all, invalid := groups(f), 0
+	for _, g := range all {
+		valid := 0
+		for _, c := range g.cells {
+			if c.Valid {
+				valid++
+			}
+		}
+		if invalid += len(g.cells) - valid; valid == 0 {
+			return // as startPage has it
+		}
+	}
+	if invalid > 0 {
+		p.Valid = true
+		p.Verdict = fmt.Sprintf("VALID: %d of %s are used; in %d a check failed, and they are left out", len(f.Cells)-invalid, Plural(len(f.Cells), "measurement"), invalid)
+	}
 }
 
 func effectOf(c result.Comparison) effect {

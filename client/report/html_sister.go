@@ -28,6 +28,11 @@ func chatPage(f *result.File) page {
 			s.Facts = familiar(g, f.Plan)
 		}
 		s.Charts = chatCharts(g, ladder)
+		headline := s.Facts[len(s.Facts)-1]
+		p.Findings = append(p.Findings, strings.TrimPrefix(g.config+": ", ": ")+headline[0]+": "+headline[1])
+		if len(all) == 1 {
+			p.Bars, s.Charts = s.Charts[0], s.Charts[1:]
+		}
 		p.Sections = append(p.Sections, s)
 	}
 	if len(all) == 0 {
@@ -133,7 +138,7 @@ func (s sweep) charts() (charts []template.HTML) {
 	if g := s.knee(); g != nil {
 		received.Mark = &tick{s.along(*g), "knee: " + shortNumber(s.along(*g))}
 	}
-	cost := chart{Title: "server CPU us/message", X: s.axis, Dots: true, Lines: curves([]string{""}, func(g group) *float64 {
+	cost := chart{Title: "server CPU us/message" + strings.TrimPrefix(strings.TrimPrefix(s.words, "of connections"), "of the rate"), X: s.axis, Dots: true, Lines: curves([]string{""}, func(g group) *float64 {
 		return g.median(func(c result.Cell) *float64 { return c.Server.CPUPerOp })
 	})}
 	return []template.HTML{received.svg(), cost.svg()}

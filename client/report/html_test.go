@@ -183,3 +183,41 @@ func TestLongTicksLeaveRoomForEachOther(t *testing.T) {
 		}
 	}
 }
+
+// Single INVALID samples are left out of a comparison, which is not INVALID for them.
+func TestTheVerdictOfAComparisonIsThatOfWhatItUses(t *testing.T) {
+	f := examples()["factors"]
+	f.Command = "compare"
+	for i := range f.Cells {
+		f.Cells[i].Valid = true
+	}
+	bad := f.Cells[0]
+	bad.Valid = false
+	f.Cells = append(f.Cells, bad)
+	f.Comparisons = []result.Comparison{{Mode: "memory", Op: "mix", Metric: "qps", Base: "GOGC=50", Other: "GOGC=100", Ratio: number(1.1), Verdict: "inconclusive"}}
+	page := htmlOf(t, f)
+	for _, want := range []string{"VALID: " + strconv.Itoa(len(f.Cells)-1) + " of " + strconv.Itoa(len(f.Cells)) + " measurements are used; in 1 a check failed", "too few rounds for intervals"} {
+		if !strings.Contains(page, want) {
+			t.Errorf("no %q", want)
+		}
+	}
+	f.Cells = f.Cells[len(f.Cells)-1:]
+	if page := htmlOf(t, f); !strings.Contains(page, "INVALID: in 1 of 1 measurement") {
+		t.Error("a variant without any valid sample")
+	}
+}
+
+func TestGroupsStandInTheOrderOfThePlan(t *testing.T) {
+	all := []group{{mode: "file", op: "set"}, {mode: "memory", op: "set"}, {mode: "file", op: "get"}, {mode: "memory", op: "get"}}
+	for i := range all {
+		all[i].cells = make([]result.Cell, 1)
+	}
+	(&Study{}).inOrder(all, []string{"memory", "file"})
+	var got []string
+	for _, g := range all {
+		got = append(got, g.mode+"/"+g.op)
+	}
+	if want := "memory/set memory/get file/set file/get"; strings.Join(got, " ") != want {
+		t.Errorf("%v, want %s", got, want)
+	}
+}

@@ -56,11 +56,14 @@ func WritePage(w io.Writer, entries ...Entry) error {
 	return document.Execute(w, pages)
 }
 
-// inOrder sorts groups, which come as they were measured, as the plan has them.
-func (s *Study) inOrder(all []group) {
+// inOrder sorts groups, which come as they were measured, as the plan has them and its modes.
+func (s *Study) inOrder(all []group, modes []string) {
 	if s == nil {
 		return
 	}
+	slices.SortStableFunc(all, func(a, b group) int {
+		return cmp.Compare(slices.Index(modes, a.mode), slices.Index(modes, b.mode))
+	})
 	first := map[string]int{} // of modes and operations
 	for _, g := range all {
 		if key := g.mode + "\x00" + g.op; first[key] == 0 {
@@ -77,8 +80,11 @@ func (s *Study) inOrder(all []group) {
 
 // sections are the study's for a page.
 func (s *Study) sections() (all []*htmlSection) {
-	for _, part := range s.Sections {
+	for i, part := range s.Sections {
 		section := &htmlSection{Heading: part.Heading, Caption: part.Heading, Columns: part.Columns, Lines: part.Lines}
+		if i == 0 && len(part.Rows) == 0 { // it says what the page's title says
+			section.Heading = "how it was measured"
+		}
 		for _, row := range part.Rows {
 			section.Rows = append(section.Rows, htmlRow{Cells: row, Valid: true})
 		}
