@@ -6,6 +6,7 @@ import (
 	"html/template"
 	"math"
 	"strings"
+	"unicode"
 )
 
 // The charts of a page are SVG. Their colours are the classes c0, c1 ... of the page's style, which knows a dark scheme. What
@@ -224,9 +225,24 @@ func (b box) hits(o box) bool {
 	return b.left < o.right && o.left < b.right && b.top < o.bottom && o.top < b.bottom
 }
 
+// textWidth is about how wide text is, rather too large: what font there is, the reader's browser decides.
+func textWidth(text string) (width float64) {
+	for _, r := range text {
+		switch {
+		case r >= 0x1100: // of East Asia, if it is a letter at all
+			width += 13
+		case unicode.IsUpper(r) || strings.ContainsRune("=+%@", r):
+			width += 9.8
+		default:
+			width += 7.7
+		}
+	}
+	return width
+}
+
 // writeNames puts names beside their points, each on the side where it hides least: neither a point, nor another name, nor the edge.
 func (c chart) writeNames(s *strings.Builder, x, y func(float64) float64) {
-	const letter, height, gap = 6.6, 13, 6 // of the page's font, rather too large
+	const height, gap = 13, 6 // of the page's font
 	var taken []box
 	for _, l := range c.Lines {
 		for _, p := range l.points {
@@ -239,7 +255,7 @@ func (c chart) writeNames(s *strings.Builder, x, y func(float64) float64) {
 			if p.name == "" || l.ring {
 				continue
 			}
-			px, py, width := x(p.x), y(p.y), letter*float64(len([]rune(p.name)))
+			px, py, width := x(p.x), y(p.y), textWidth(p.name)
 			var best box
 			anchor, least := "", math.MaxInt
 			for _, dy := range []float64{-4, gap + 8, 4, -5 - height*5/4, gap + 9 + height*5/4, -6 - height*5/2, gap + 10 + height*5/2, -7 - height*15/4} { // of the base line
@@ -255,7 +271,7 @@ func (c chart) writeNames(s *strings.Builder, x, y func(float64) float64) {
 						}
 					}
 					if at.left < inside.left || at.right > inside.right || at.top < inside.top || at.bottom > inside.bottom {
-						hits += 3
+						hits += 100 // it would be cut off
 					}
 					if side == "end" {
 						hits++ // the right side, if both will do

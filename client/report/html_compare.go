@@ -187,6 +187,9 @@ func frontiers(all []group, study *Study) (charts []template.HTML) {
 				}
 			}
 			slices.SortFunc(best.points, func(a, b spot) int { return cmp.Compare(a.x, b.x) })
+			if !slices.IsSortedFunc(best.points, func(a, b spot) int { return cmp.Compare(a.y, b.y) }) {
+				best.loose = true // some of them are beaten here, and not in the other cost
+			}
 			c := chart{Title: fmt.Sprintf("%s/%s: QPS over %s", mode, op, x.words), X: x.words, Dots: true, Free: true}
 			c.Lines = slices.DeleteFunc([]curve{best, rest, cheapest}, func(l curve) bool { return len(l.points) == 0 })
 			charts = append(charts, c.svg())

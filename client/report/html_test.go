@@ -221,3 +221,28 @@ func TestGroupsStandInTheOrderOfThePlan(t *testing.T) {
 		t.Errorf("%v, want %s", got, want)
 	}
 }
+
+// Names of points are within the chart, however near to its edge the points are.
+func TestNamesOfPointsAreNotCutOff(t *testing.T) {
+	l := curve{name: "beaten", loose: true}
+	for i := range 6 {
+		l.points = append(l.points, spot{x: float64(i), y: float64(i % 2), name: "GOGC=" + strconv.Itoa(100*(i+1))})
+	}
+	page := string(chart{Title: "QPS", X: "MB", Dots: true, Free: true, Lines: []curve{l}}.svg())
+	found := regexp.MustCompile(`<text class="over" x="([0-9.]+)" y="([0-9.]+)" text-anchor="(start|end)">([^<]+)</text>`).FindAllStringSubmatch(page, -1)
+	if len(found) != len(l.points) {
+		t.Fatalf("%d names in %s", len(found), page)
+	}
+	for _, m := range found {
+		left, err := strconv.ParseFloat(m[1], 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if m[3] == "end" {
+			left -= textWidth(m[4])
+		}
+		if right := left + textWidth(m[4]); left < 0 || right > chartWidth {
+			t.Errorf("%s from %.0f to %.0f of %d", m[4], left, right, chartWidth)
+		}
+	}
+}
