@@ -7,10 +7,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"github.com/cockroachdb/pebble/v2/vfs"
-
-	"kvmark/storage/nowait"
 )
 
 // health knows what goes wrong in Pebble's background. A failed flush is tried
@@ -22,7 +18,7 @@ type health struct {
 	closing     chan struct{}
 	once        sync.Once
 	bad         atomic.Bool // fast path: flush or fatal is set
-	opened      atomic.Bool // Pebble works in the background
+	opened      atomic.Bool // Pebble's Open has returned
 
 	mu     sync.Mutex
 	ended  error         // what the last flush said at its end
@@ -92,13 +88,12 @@ func (h *health) flushEnded(err error) {
 	h.bad.Store(h.fatal != nil)
 }
 
-// background takes an error of a flush or a compaction. A compaction that fails
-// stands in nobody's way yet.
+// background takes an error of a flush or a compaction. Writes go on after a compaction that failed: Pebble tries it again.
 func (h *health) background(err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.fatal != nil {
-		return // nothing of it is news
+		return // it follows from the fatal error
 	}
 	if h.ended == nil || !errors.Is(err, h.ended) {
 		h.logf("lsm: in the background: %v", err)
@@ -112,30 +107,10 @@ func (h *health) setFatal(err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.fatal != nil {
-		return // what follows from the first one
+		return // it follows from the first one
 	}
 	h.fatal = fmt.Errorf("%w (nothing is written any more until a restart)", err)
 	h.failedLocked(h.fatal)
-}
-
-// mayWrite is asked before Pebble writes anything but a flush. After a fatal error it makes Pebble, which tries again at
-// once, wait: what it has in memory still serves reads, but does not fit any more with what is on disk.
-func (h *health) mayWrite() error {
-	err := h.fatalErr()
-	if err != nil && h.opened.Load() {
-		h.pause()
-	}
-	return err
-}
-
-// pretend keeps an error of the manifest from Pebble while it is being opened: it would try again for ever and never return. What
-// it writes from then on goes nowhere, and Open fails when Pebble is done.
-func (h *health) pretend(err error) error {
-	if err == nil || h.opened.Load() {
-		return err
-	}
-	h.setFatal(fmt.Errorf("lsm: write manifest: %w", err))
-	return nil
 }
 
 // pause returns after a while, or when the store is being closed.
@@ -177,165 +152,32 @@ func (h *health) mayFlush() error {
 	return h.beforeFlush()
 }
 
-// guardedFS puts the log before Pebble's flushes. The files of a flush are made
-// after its memtables are complete, and whatever is in a memtable has been put
-// into the log before: so what a flush makes durable is in the synced log. The
-// event listener's FlushBegin would be too early to say no, and runs under
-// Pebble's lock.
-type guardedFS struct {
-	vfs.FS
-	health     *health
-	beforeWait func() (done func()) // see Options
+// mayWrite is asked before Pebble writes anything but a flush. After a fatal error it waits before it says no, because Pebble tries
+// again at once: what Pebble has in memory still serves reads, but does not fit any more with what is on disk.
+func (h *health) mayWrite() error {
+	err := h.fatalErr()
+	if err != nil && h.opened.Load() {
+		h.pause()
+	}
+	return err
 }
 
-// Open implements vfs.FS.
-func (g *guardedFS) Open(name string, opts ...vfs.OpenOption) (vfs.File, error) {
-	f, err := g.FS.Open(name, opts...)
-	if err != nil || g.beforeWait == nil {
-		return f, err
-	}
-	return &readFile{f, g.beforeWait}, nil
-}
-
-// readFile tells before a read waits for the device.
-type readFile struct {
-	vfs.File
-	beforeWait func() (done func())
-}
-
-// ReadAt implements vfs.File.
-func (f *readFile) ReadAt(p []byte, off int64) (int, error) {
-	n, err := nowait.ReadAt(f.File, p, off)
-	if !errors.Is(err, nowait.ErrWouldWait) {
-		return n, err
-	}
-	defer f.beforeWait()()
-	return f.File.ReadAt(p, off)
-}
-
-// Categories by which Pebble says what it creates.
-const (
-	flushCategory    vfs.DiskWriteCategory = "pebble-memtable-flush"
-	manifestCategory vfs.DiskWriteCategory = "pebble-manifest"
-)
-
-// Create implements vfs.FS.
-func (g *guardedFS) Create(name string, category vfs.DiskWriteCategory) (vfs.File, error) {
-	f, err := g.create(name, category)
-	if category != manifestCategory && !g.isMarker(name) {
-		return f, err
-	}
-	if err = g.health.pretend(err); err != nil {
-		return nil, err
-	}
-	if f == nil {
-		if f, err = vfs.NewMem().Create("nowhere", category); err != nil {
-			return nil, err
-		}
-	}
-	return &guardedFile{f, g.health}, nil
-}
-
-func (g *guardedFS) create(name string, category vfs.DiskWriteCategory) (vfs.File, error) {
-	if category == flushCategory {
-		if err := g.health.mayFlush(); err != nil {
-			return nil, err
-		}
-	} else if err := g.health.mayWrite(); err != nil {
-		return nil, err
-	}
-	if g.isMarker(name) {
-		if err := syncDir(g.FS, g.PathDir(name)); err != nil {
-			return nil, err
-		}
-	}
-	return g.FS.Create(name, category)
-}
-
-// OpenDir implements vfs.FS.
-func (g *guardedFS) OpenDir(name string) (vfs.File, error) {
-	f, err := g.FS.OpenDir(name)
+// manifestError takes an error of writing the manifest, which is fatal, and returns what Pebble is told. While it is being opened
+// that is no error: Pebble would try again for ever, and its Open would not return. What it writes from then on goes nowhere, and
+// our Open fails when Pebble's is done.
+func (h *health) manifestError(err error) error {
 	if err == nil {
-		f = &guardedDir{f, g.health}
+		return nil
 	}
-	return f, err
-}
-
-// Remove implements vfs.FS. After a fatal error nobody knows which files the
-// next start will need.
-func (g *guardedFS) Remove(name string) error {
-	if err := g.health.fatalErr(); err != nil {
+	h.setFatal(fmt.Errorf("lsm: write manifest: %w", err))
+	if h.opened.Load() {
 		return err
-	}
-	if g.isMarker(name) {
-		if err := syncDir(g.FS, g.PathDir(name)); err != nil {
-			return err
-		}
-	}
-	return g.FS.Remove(name)
-}
-
-// isMarker reports whether a file's name says which manifest is the valid one. Pebble makes the manifest, makes the new
-// marker, removes the old one, and syncs the directory once at the end. Where a power failure can lose entries of a directory
-// in any order, that can leave a marker without its manifest, or no marker; so the directory is synced at each step.
-func (g *guardedFS) isMarker(name string) bool {
-	return strings.HasPrefix(g.PathBase(name), "marker.")
-}
-
-// Unwrap implements vfs.FS.
-func (g *guardedFS) Unwrap() vfs.FS { return g.FS }
-
-// guardedDir is a directory. Pebble panics when it cannot sync one; here that is
-// a fatal error of the store and not of the process: nothing is written to the
-// manifest after it, and nothing is removed, so either state that the directory
-// may turn out to have can be opened.
-type guardedDir struct {
-	vfs.File
-	health *health
-}
-
-func (d *guardedDir) Sync() error {
-	if err := d.File.Sync(); err != nil {
-		d.health.setFatal(fmt.Errorf("lsm: sync directory: %w", err))
 	}
 	return nil
 }
 
-// guardedFile is a manifest, to which nothing may be added behind a write that
-// failed: nobody knows whether it is there.
-type guardedFile struct {
-	vfs.File
-	health *health
-}
-
-func (f *guardedFile) Write(p []byte) (int, error) {
-	if err := f.health.mayWrite(); err != nil {
-		return len(p), f.health.pretend(err)
-	}
-	n, err := f.File.Write(p)
-	if err != nil {
-		f.health.setFatal(fmt.Errorf("lsm: write manifest: %w", err))
-		if !f.health.opened.Load() {
-			return len(p), nil // see pretend
-		}
-	}
-	return n, err
-}
-
-func (f *guardedFile) Sync() error {
-	if err := f.health.mayWrite(); err != nil {
-		return f.health.pretend(err)
-	}
-	err := f.File.Sync()
-	if err != nil {
-		f.health.setFatal(fmt.Errorf("lsm: sync manifest: %w", err))
-	}
-	return f.health.pretend(err)
-}
-
-// logger keeps Pebble quiet and alive: its own logger prints every event and
-// ends the process on a fatal error. Pebble goes on when Fatalf returns, but
-// nothing more gets into its manifest, so what is on disk stays as it is.
+// logger takes what Pebble logs. Pebble's own logger prints every event, and ends the process on a fatal error. Pebble goes on
+// when Fatalf returns, but nothing more gets into its manifest (see guardedFile), so what is on disk stays as it is.
 type logger struct{ health *health }
 
 func (logger) Infof(string, ...any) {}

@@ -19,6 +19,7 @@
 package lsm
 
 import (
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -58,6 +59,9 @@ const (
 const (
 	DefaultMemTableBytes = 64 << 20
 	DefaultCacheBytes    = 64 << 20
+
+	// pebbleFormat is the version of Pebble's files. A newer Pebble must not change it behind a user's back.
+	pebbleFormat = pebble.FormatValueSeparation
 
 	largeValue = 64 << 10 // bytes from which on a value is kept out of the tables
 )
@@ -110,12 +114,6 @@ func Open(o Options) (*Store, error) {
 	if o.FS == nil {
 		o.FS = vfs.Default
 	}
-	if o.MemTableBytes == 0 {
-		o.MemTableBytes = DefaultMemTableBytes
-	}
-	if o.CacheBytes == 0 {
-		o.CacheBytes = DefaultCacheBytes
-	}
 	if o.Logf == nil {
 		o.Logf = func(string, ...any) {}
 	}
@@ -129,17 +127,50 @@ func Open(o Options) (*Store, error) {
 	}
 	s := &Store{health: newHealth(o.BeforeFlush, o.Logf), fs: o.FS, dir: dir, identity: o.Identity, segment: o.Segment}
 	s.keys.New = func() any { return new([]byte) }
+	if err := s.open(o); err != nil {
+		s.health.close()
+		if s.db != nil {
+			_ = s.db.Close() // the first error says why
+		}
+		return nil, openError(dir, err)
+	}
+	return s, nil
+}
+
+// open opens Pebble and reads the totals and marks. After an error db may be open.
+func (s *Store) open(o Options) (err error) {
 	files := newFileCache()
 	defer files.Unref() // Pebble has a reference of its own
+	opts := s.pebbleOptions(o)
+	compactions := newScheduler()
+	opts.FileCache, opts.Experimental.CompactionScheduler = files, compactions
+	if s.db, err = pebble.Open(s.dir, opts); err == nil {
+		err = s.health.fatalErr()
+	}
+	if err != nil {
+		return err
+	}
+	s.health.opened.Store(true)
+	compactions.open()
+	if err := s.loadTotals(); err != nil {
+		return err
+	}
+	if s.marks, err = readMarks(s.db); err != nil || s.marks.known {
+		return err
+	}
+	s.marks.identity, s.marks.known = o.Identity, true
+	return s.db.Set(identityKey(), o.Identity[:], pebble.NoSync)
+}
+
+func (s *Store) pebbleOptions(o Options) *pebble.Options {
 	opts := &pebble.Options{
 		FS:                          &guardedFS{FS: o.FS, health: s.health, beforeWait: o.BeforeWait},
 		DisableWAL:                  true,
-		MemTableSize:                o.MemTableBytes,
+		MemTableSize:                cmp.Or(o.MemTableBytes, DefaultMemTableBytes),
 		MemTableStopWritesThreshold: 4,
-		CacheSize:                   o.CacheBytes,
-		FileCache:                   files,
+		CacheSize:                   cmp.Or(o.CacheBytes, DefaultCacheBytes),
 		CompactionConcurrencyRange:  func() (int, int) { return 1, 2 },
-		FormatMajorVersion:          pebble.FormatNewest,
+		FormatMajorVersion:          pebbleFormat,
 		Merger:                      totalsMerger(),
 		Logger:                      logger{s.health},
 		EventListener: &pebble.EventListener{
@@ -162,33 +193,7 @@ func Open(o Options) (*Store, error) {
 			RewriteMinimumAge: 5 * time.Minute, TargetGarbageRatio: 0.3,
 		}
 	}
-	compactions := newScheduler()
-	opts.Experimental.CompactionScheduler = compactions
-	db, err := pebble.Open(dir, opts)
-	if err == nil {
-		err = s.health.fatalErr()
-	}
-	if err == nil {
-		s.db = db
-		s.health.opened.Store(true)
-		compactions.open()
-		err = s.loadTotals()
-	}
-	if err == nil {
-		s.marks, err = readMarks(db)
-	}
-	if err == nil && !s.marks.known {
-		s.marks.identity, s.marks.known = o.Identity, true
-		err = db.Set(identityKey(), o.Identity[:], pebble.NoSync)
-	}
-	if err != nil {
-		s.health.close()
-		if db != nil {
-			_ = db.Close()
-		}
-		return nil, openError(dir, err)
-	}
-	return s, nil
+	return opts
 }
 
 // newFileCache returns the cache of open tables. Pebble's own would not be smaller than 64 files.

@@ -218,7 +218,7 @@ func openReadOnly(fs vfs.FS, dir string) (*pebble.DB, error) {
 	defer files.Unref()
 	db, err := pebble.Open(dir, &pebble.Options{
 		FS: fs, ReadOnly: true, ErrorIfNotExists: true, DisableWAL: true, FileCache: files,
-		FormatMajorVersion: pebble.FormatNewest, Merger: totalsMerger(), Logger: logger{quiet},
+		FormatMajorVersion: pebbleFormat, Merger: totalsMerger(), Logger: logger{quiet},
 	})
 	if err != nil {
 		return nil, openError(dir, err)
