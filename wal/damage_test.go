@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/crc32"
+	"slices"
 	"strings"
 	"testing"
 
@@ -459,4 +460,64 @@ func FuzzSegment(f *testing.F) {
 			wantRecords(t, again, got)
 		}
 	})
+}
+
+// A newest segment that was complete, and is gone or cut in its header, is damage, also after a kill: the segment in front of it says
+// that records may be there. Logs without such marks, and those in which a mark was only begun, are read as they were.
+func TestTheNewestSegmentIsMissed(t *testing.T) {
+	all := records(6)
+	m := written(t, OS, 1, all...) // a segment for each record
+	newest, before := segmentName(6), segmentName(5)
+	end := frames(t, m, 5)[2] // record, end, and then the mark
+	for _, tc := range []struct {
+		name   string
+		change func(m files)
+		err    string // none: the log opens
+		want   [][]byte
+	}{
+		{"nothing wrong", func(files) {}, "", all},
+		{"gone", func(m files) { delete(m, newest) }, "segment missing: it was there when records were last written, as 0000000005.wal says", nil},
+		{"empty", func(m files) { m[newest] = nil }, "ends inside the segment header", nil},
+		{"half a header", func(m files) { m[newest] = m[newest][:30] }, "ends inside the segment header", nil},
+		{"zeros", func(m files) { clear(m[newest]) }, "magic", nil},
+		{"its header alone, as after a loss of what was never synced", func(m files) { m[newest] = m[newest][:HeaderSize] }, "", all[:5]},
+		{"gone, and no mark says that it was there", func(m files) { delete(m, newest); m[before] = m[before][:end] }, "", all[:5]},
+		{"gone, and a mark was begun", func(m files) { delete(m, newest); m[before] = m[before][:end+9] }, "", all[:5]},
+		{"not begun, and a mark was begun, with zeros behind", func(m files) {
+			m[newest] = nil
+			m[before] = append(bytes.Clone(m[before][:end+9]), make([]byte, 1000)...)
+		}, "", all[:5]},
+		{"a mark in front of other bytes", func(m files) { m[before] = append(m[before], 'x') }, "0000000005.wal is corrupt at offset", nil},
+		{"a mark that is not one", func(m files) { m[before][end+3] ^= 1 }, "0000000005.wal is corrupt at offset", nil},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			m := m.clone()
+			tc.change(m)
+			fs := m.fs(t)
+			reports, err := Scan(fs, testDir, Identity{}, nil)
+			check(t, err)
+			corrupt := slices.ContainsFunc(reports, func(r SegmentReport) bool { return r.State == Corrupt })
+			if corrupt != (tc.err != "") {
+				t.Errorf("Scan: %+v", reports)
+			}
+			l, _, got, err := tryOpen(quiet(fs, OS))
+			if tc.err != "" {
+				if _, damaged := errors.AsType[*CorruptionError](err); !damaged || !strings.Contains(err.Error(), tc.err) {
+					t.Errorf("got %v, want %q", err, tc.err)
+				}
+				return
+			}
+			check(t, err)
+			wantRecords(t, got, tc.want)
+			put(t, l, []byte("behind"))
+			m = killed(t, fs)
+			mustClose(t, l)
+			_, got = reopen(t, quiet(m.fs(t), OS))
+			wantRecords(t, got, append(slices.Clone(tc.want), []byte("behind")))
+			delete(m, segmentName(uint64(len(m)))) // it is missed from now on
+			if _, _, _, err := tryOpen(quiet(m.fs(t), OS)); !errors.Is(err, ErrMissing) {
+				t.Errorf("the next newest segment is not missed: %v", err)
+			}
+		})
+	}
 }

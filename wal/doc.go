@@ -34,6 +34,7 @@
 //	        'M' masked record   payload: mask (8), the caller's bytes xor the mask, repeated
 //	        'S' synced mark     payload: offset (8)
 //	        'E' end of segment  payload: offset (8)
+//	        'N' next mark       payload: 'N'; behind 'E', in front of the next sector boundary or right behind it
 //
 // Both sums cover where the frame stands, so stale, misplaced or recycled bytes never pass, and a search for frames may
 // try every byte offset. The head sum exists for that search: a length is believed, and its bytes are read, only after
@@ -53,8 +54,10 @@
 //
 // The offset in a mark is how far fdatasync is known to have returned for this segment. A mark travels in front of the
 // next batch and costs no system call; when no batch follows, the background goroutine writes and syncs it by itself.
-// The end frame carries such an offset too. It closes a segment, and only zeros may follow it. A segment is ended and
-// synced, and the next one is created with its header and its directory entry synced, before a record goes there.
+// The end frame carries such an offset too. It closes a segment, and only a next mark and zeros may follow it. A segment is ended and
+// synced, the next one is created with its header and its directory entry synced, and then the ended one is given its next mark,
+// synced as well, before a record goes to the new one. So a newest segment that is gone, or has lost its header, is noticed: the one in
+// front of it says that it was complete. Segments that were written before there were such marks are read as ever.
 //
 // # What a start does with damage
 //

@@ -17,6 +17,7 @@ const (
 
 	frameHeaderSize = 1 + 4 + 4 + 4
 	markFrameSize   = frameHeaderSize + 8
+	nextMarkSize    = frameHeaderSize + 1
 	maskSize        = 8
 
 	// Letters, for a reader of a hex dump, and each with more than one bit set: one flipped bit never makes a zero.
@@ -24,6 +25,7 @@ const (
 	kindMasked = 'M'
 	kindSynced = 'S'
 	kindEnd    = 'E'
+	kindNext   = 'N'
 
 	// sectorSize is the smallest unit in which a device loses data.
 	sectorSize = 512
@@ -174,6 +176,24 @@ func (s *summer) putMark(dst []byte, kind byte, offset, synced int64) {
 	binary.LittleEndian.PutUint32(dst[1:], 8)
 	binary.LittleEndian.PutUint64(dst[frameHeaderSize:], uint64(synced))
 	s.sign(dst, offset)
+}
+
+// nextMark returns the frame at offset which says that the next segment is there. Its last byte has two bits set, so that no flipped
+// bit makes a shorter part of it.
+func (s *summer) nextMark(offset int64) []byte {
+	dst := appendFrameStart(make([]byte, 0, nextMarkSize), kindNext, 1)
+	dst = append(dst, kindNext)
+	s.sign(dst, offset)
+	return dst
+}
+
+// nextMarkAt returns where that mark stands in a segment whose end frame ends at end: behind it, and all of it in one sector, so that
+// a power failure leaves the whole of it or nothing.
+func nextMarkAt(end int64) int64 {
+	if sector := (end/sectorSize + 1) * sectorSize; end+int64(nextMarkSize) > sector {
+		return sector
+	}
+	return end
 }
 
 // appendFrame appends a record's frame without its sums: where it will stand is known only when it is written.

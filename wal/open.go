@@ -26,6 +26,7 @@ type Replayed struct {
 	log    *Log
 	old    []uint64      // segments in front of the first one, which a checkpoint has superseded
 	newest SegmentReport // Segment 0 if there is none
+	before SegmentReport // the one in front of it; Segment 0 if there is none
 }
 
 // Open is [Replay] and then [Replayed.Open].
@@ -69,12 +70,17 @@ func Replay(dir string, o Options, fn func(payload []byte) error) (*Replayed, er
 		r.Segments++
 		r.Records += rep.Records
 		r.Bytes += rep.Bytes
-		p.id, p.previous = 0, rep.ID
+		p.id, p.previous, p.complete = 0, rep.ID, rep.followed
 		if p.newest {
 			r.newest = rep
 		} else {
+			r.before = rep
 			r.log.segments = append(r.log.segments, segmentSize{number: number, id: rep.ID, bytes: rep.Size})
 		}
+	}
+	if r.newest.followed {
+		missing := missingNext(o.FS, dir, r.newest.Segment)
+		return nil, &CorruptionError{Path: missing.Path, Err: missing.Err}
 	}
 	if rep := &r.newest; rep.State == Torn {
 		r.CutPath, r.CutOffset, r.CutBytes, r.CutRecords = rep.Path, rep.Offset, rep.Size-rep.Offset, rep.Behind
@@ -107,9 +113,12 @@ func (r *Replayed) Open() (*Log, error) {
 	if err := syncDir(fs, fs.PathDir(l.dir)); err != nil {
 		return nil, fmt.Errorf("wal: %w", err)
 	}
-	head, err := r.end()
+	head, ended, err := r.end()
 	if err == nil {
 		err = l.create(head)
+	}
+	if err == nil && ended.Segment > 0 && !ended.followed {
+		err = l.markNextOf(ended)
 	}
 	if err == nil {
 		err = l.removeOld(r.old)
@@ -124,8 +133,8 @@ func (r *Replayed) Open() (*Log, error) {
 	return l, nil
 }
 
-// end ends the newest segment, and returns the header of the one to go on with.
-func (r *Replayed) end() (segmentHeader, error) {
+// end ends the newest segment, and returns the header of the one to go on with, and the segment in front of that if there is one.
+func (r *Replayed) end() (head segmentHeader, ended SegmentReport, err error) {
 	l, rep := r.log, &r.newest
 	before := uint64(0)
 	if n := len(l.segments); n > 0 {
@@ -133,18 +142,18 @@ func (r *Replayed) end() (segmentHeader, error) {
 	}
 	switch {
 	case rep.Segment == 0:
-		return segmentHeader{number: max(1, l.options.FirstSegment), id: newSegmentID()}, nil
+		return segmentHeader{number: max(1, l.options.FirstSegment), id: newSegmentID()}, ended, nil
 	case rep.unfinished:
-		return segmentHeader{number: rep.Segment, previous: before, id: newSegmentID()}, nil
+		return segmentHeader{number: rep.Segment, previous: before, id: newSegmentID()}, r.before, nil
 	case rep.State == Clean && rep.Size == int64(segmentHeaderSize): // nothing was ever written to it
-		return segmentHeader{number: rep.Segment, previous: rep.previous, id: rep.ID}, nil
+		return segmentHeader{number: rep.Segment, previous: rep.previous, id: rep.ID}, r.before, nil
 	}
 	size, err := l.endRecovered(rep)
 	if err != nil {
-		return segmentHeader{}, err
+		return segmentHeader{}, ended, err
 	}
 	l.segments = append(l.segments, segmentSize{number: rep.Segment, id: rep.ID, bytes: size})
-	return segmentHeader{number: rep.Segment + 1, previous: rep.ID, id: newSegmentID()}, nil
+	return segmentHeader{number: rep.Segment + 1, previous: rep.ID, id: newSegmentID()}, *rep, nil
 }
 
 // checkComplete checks that numbers begin with the first segment asked for and have no gap.
@@ -205,6 +214,7 @@ func (l *Log) endRecovered(rep *SegmentReport) (size int64, err error) {
 	if rep.ended {
 		return rep.Size, nil
 	}
+	rep.endedAt = rep.end + markFrameSize
 	var end [markFrameSize]byte
 	sum := newSummer(l.options.Identity, rep.Segment)
 	sum.putMark(end[:], kindEnd, rep.end, rep.end)

@@ -28,6 +28,7 @@ const (
 	errMarkOffset = damage("mark that vouches for more than stands in front of it")
 	errBehindEnd  = damage("bytes behind the end of the segment")
 	errCrafted    = damage("what follows is made to look like frames")
+	errDirectory  = damage("it is a directory, not a file")
 	errNotEnded   = damage("the segment is not ended, although it is not the newest")
 )
 
@@ -60,6 +61,12 @@ func openReader(fs vfs.FS, path string, p segmentPlace) (*reader, error) {
 	info, err := f.Stat()
 	if err != nil {
 		return nil, fmt.Errorf("wal: size of %s: %w", path, errors.Join(err, f.Close()))
+	}
+	if info.IsDir() {
+		if err := f.Close(); err != nil {
+			return nil, fmt.Errorf("wal: %w", err)
+		}
+		return nil, errDirectory
 	}
 	return &reader{file: f, path: path, size: info.Size(), place: p, sum: p.summer()}, nil
 }
@@ -104,6 +111,8 @@ func (r *reader) head(offset int64) (kind byte, length int64, sums [2]uint32, er
 		least, most = maskSize, MaxRecord+maskSize
 	case kindSynced, kindEnd:
 		least, most = 8, 8
+	case kindNext:
+		least, most = 1, 1
 	default:
 		return 0, 0, sums, errKind
 	}
@@ -187,7 +196,7 @@ func (r *reader) verify(rep *SegmentReport, fn, behind recordFunc) error {
 	offset, reason := start, error(nil)
 	for offset < r.size {
 		fr, err := r.frame(offset)
-		if err == nil && rep.ended {
+		if err == nil && (rep.ended || fr.kind == kindNext) {
 			err = errBehindEnd
 		}
 		if err != nil {
@@ -203,7 +212,10 @@ func (r *reader) verify(rep *SegmentReport, fn, behind recordFunc) error {
 				return err
 			}
 		case kindEnd:
-			rep.ended = true
+			rep.ended, rep.endedAt = true, fr.end
+			if fr.end, err = r.nextMark(rep, fr.end); err != nil {
+				return err
+			}
 		}
 		offset = fr.end
 	}
@@ -227,6 +239,36 @@ func (r *reader) verify(rep *SegmentReport, fn, behind recordFunc) error {
 	return nil
 }
 
+// nextMark looks for the mark behind the end of the segment, and returns where what has to be zeros begins. A first part of it is what
+// a write leaves that was interrupted; nothing is in the next segment then.
+func (r *reader) nextMark(rep *SegmentReport, end int64) (int64, error) {
+	at := nextMarkAt(end)
+	if at >= r.size {
+		return end, nil
+	}
+	if zeros, err := r.zeros(end, at); err != nil || !zeros {
+		return end, err
+	}
+	want := r.sum.nextMark(at)
+	want = want[:min(int64(len(want)), r.size-at)]
+	b, err := r.window(at, int64(len(want)))
+	if err != nil {
+		return end, err
+	}
+	same := 0
+	for same < len(want) && b[same] == want[same] {
+		same++
+	}
+	rep.followed = same == nextMarkSize
+	if zeros, err := r.zeros(at+int64(same), at+int64(len(want))); err != nil || !zeros {
+		return end, err
+	}
+	if same == 0 {
+		return end, nil
+	}
+	return at + int64(same), nil
+}
+
 // verifyHeader reports done when there is nothing to read behind the header, or nothing that belongs here.
 func (r *reader) verifyHeader(rep *SegmentReport) (done bool, err error) {
 	n := min(r.size, int64(segmentHeaderSize))
@@ -237,7 +279,7 @@ func (r *reader) verifyHeader(rep *SegmentReport) (done bool, err error) {
 	b = b[:n]
 	// The header is synced before the first record is written, so a file that is no longer than a header, and holds a first
 	// part of it and then zeros, is a creation that a crash interrupted. It can hold no record.
-	if r.size <= int64(segmentHeaderSize) && r.place.newest && r.place.id == 0 && r.isHeaderPart(b) {
+	if r.size <= int64(segmentHeaderSize) && r.place.newest && r.place.id == 0 && !r.place.complete && r.isHeaderPart(b) {
 		rep.unfinished = true
 		rep.end = n
 		return true, nil
@@ -345,6 +387,8 @@ func (r *reader) search(rep *SegmentReport, offset int64, behind recordFunc) (ne
 		switch fr.kind {
 		case kindSynced, kindEnd:
 			vouched = max(vouched, int64(binary.LittleEndian.Uint64(fr.body)))
+		case kindNext:
+			vouched = max(vouched, offset) // it is written when all of the segment has been synced
 		default:
 			rep.Behind++
 			if behind != nil {
@@ -382,5 +426,5 @@ func (r *reader) lost(offset, next int64) (bool, error) {
 }
 
 func isKind(b byte) bool {
-	return b == kindRecord || b == kindMasked || b == kindSynced || b == kindEnd
+	return b == kindRecord || b == kindMasked || b == kindSynced || b == kindEnd || b == kindNext
 }

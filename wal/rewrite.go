@@ -38,6 +38,9 @@ func Rewrite(fs vfs.FS, dir string, identity Identity, number, id uint64, aside 
 	if !missing {
 		_, err = scanSegment(fs, dir, segmentPlace{identity: identity, number: number}, w.record, w.record)
 	}
+	if _, serr := fs.Stat(fs.PathJoin(dir, segmentName(number+1))); serr == nil {
+		w.followed = true
+	}
 	if err = errors.Join(err, w.close(err == nil)); err != nil {
 		return 0, err
 	}
@@ -127,6 +130,8 @@ type rewriter struct {
 	buf     []byte
 	offset  int64 // of buf in the file
 	records int64
+
+	followed bool // the next segment is there
 }
 
 func newRewriter(fs vfs.FS, path string, head segmentHeader) (*rewriter, error) {
@@ -169,6 +174,11 @@ func (w *rewriter) close(use bool) error {
 		var end [markFrameSize]byte
 		w.sum.putMark(end[:], kindEnd, at, at)
 		w.buf = append(w.buf, end[:]...)
+		if w.followed {
+			at += markFrameSize
+			mark := nextMarkAt(at)
+			w.buf = append(append(w.buf, make([]byte, mark-at)...), w.sum.nextMark(mark)...)
+		}
 		if err = w.flush(); err == nil {
 			if err = w.file.Sync(); err != nil {
 				err = fmt.Errorf("wal: sync %s: %w", w.path, err)

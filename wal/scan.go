@@ -70,6 +70,8 @@ type SegmentReport struct {
 	last       uint32 // checksum of the last record in front of the first damage
 	end        int64  // offset behind the last frame in front of the first damage
 	ended      bool   // an end frame was read
+	endedAt    int64  // offset behind it
+	followed   bool   // a mark was read which says that the next segment is there
 	unfinished bool   // the header was never completed
 }
 
@@ -148,7 +150,7 @@ func Scan(fs vfs.FS, dir string, identity Identity, fn func(segment uint64, offs
 		}
 		place := segmentPlace{identity: identity, number: number, newest: i == len(numbers)-1}
 		if n := len(reports); n > 0 {
-			place.previous = reports[n-1].ID
+			place.previous, place.complete = reports[n-1].ID, reports[n-1].followed
 		}
 		rep, err := scanSegment(fs, dir, place, fn, fn)
 		if err != nil {
@@ -156,7 +158,17 @@ func Scan(fs vfs.FS, dir string, identity Identity, fn func(segment uint64, offs
 		}
 		reports = append(reports, rep)
 	}
+	if n := len(reports); n > 0 && reports[n-1].followed {
+		reports = append(reports, missingNext(fs, dir, reports[n-1].Segment))
+	}
 	return reports, nil
+}
+
+// missingNext is the report of the segment behind one that says that it is there.
+func missingNext(fs vfs.FS, dir string, number uint64) SegmentReport {
+	rep := SegmentReport{Path: fs.PathJoin(dir, segmentName(number+1)), Segment: number + 1}
+	rep.set(Corrupt, 0, fmt.Errorf("%w: it was there when records were last written, as %s says", ErrMissing, segmentName(number)))
+	return rep
 }
 
 // segmentPlace is what a segment has to be.
@@ -165,12 +177,18 @@ type segmentPlace struct {
 	number       uint64
 	previous, id uint64 // of the segment in front of it, and its own; 0 if that is not known
 	newest       bool
+	complete     bool // its header is, as the segment in front of it says
 	old          bool // of format version 1, see old.go
 }
 
 func scanSegment(fs vfs.FS, dir string, p segmentPlace, fn, behind recordFunc) (SegmentReport, error) {
 	rep := SegmentReport{Segment: p.number}
 	r, err := openReader(fs, fs.PathJoin(dir, segmentName(p.number)), p)
+	if err == errDirectory {
+		rep.Path = fs.PathJoin(dir, segmentName(p.number))
+		rep.set(Corrupt, 0, err)
+		return rep, nil
+	}
 	if err != nil {
 		return rep, err
 	}

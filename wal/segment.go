@@ -48,12 +48,47 @@ func (l *Log) rotateOwned() error {
 	if err := l.syncOwned(); err != nil {
 		return err
 	}
-	err := l.out.file.Close()
-	l.out.file = nil
-	if err != nil {
-		return fmt.Errorf("close %s: %w", l.path(l.out.number), err)
+	ended := l.out
+	err := l.create(segmentHeader{number: ended.number + 1, previous: ended.id, id: newSegmentID()})
+	if l.out.file == ended.file {
+		return err
 	}
-	return l.create(segmentHeader{number: l.out.number + 1, previous: l.out.id, id: newSegmentID()})
+	if err == nil {
+		err = l.markNext(ended.file, ended.number, ended.offset)
+	}
+	if cerr := ended.file.Close(); err == nil && cerr != nil {
+		err = fmt.Errorf("close %s: %w", l.path(ended.number), cerr)
+	}
+	return err
+}
+
+// markNext says in a segment, whose end frame ends at end, that the next one is there, of which all has been synced; records go there
+// only then, so a next segment that is missing is noticed.
+func (l *Log) markNext(f vfs.File, number uint64, end int64) error {
+	at, sum := nextMarkAt(end), newSummer(l.options.Identity, number)
+	if n, err := f.WriteAt(sum.nextMark(at), at); err != nil {
+		return fmt.Errorf("mark the end of %s after %d bytes: %w", l.path(number), n, err)
+	}
+	if err := f.Sync(); err != nil {
+		return fmt.Errorf("sync %s: %w", l.path(number), err)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for i := range l.segments {
+		if s := &l.segments[i]; s.number == number {
+			s.bytes = max(s.bytes, at+int64(nextMarkSize))
+		}
+	}
+	return nil
+}
+
+// markNextOf is markNext for a segment that was found ended.
+func (l *Log) markNextOf(rep SegmentReport) error {
+	f, err := l.options.FS.OpenReadWrite(rep.Path, vfs.WriteCategoryUnspecified)
+	if err != nil {
+		return fmt.Errorf("open segment to mark its end: %w", err)
+	}
+	return errors.Join(l.markNext(f, rep.Segment, rep.endedAt), f.Close())
 }
 
 // endOwned ends the segment at Close: synced, vouched for as a whole, and synced again. An empty segment stays as it is, for the next
