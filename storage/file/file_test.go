@@ -597,42 +597,80 @@ func TestEveryBitFlipIsFoundOrHarmless(t *testing.T) {
 }
 
 // TestReclaimingKeepsAFileThatItCannotRead damages a record that is alive.
-func TestReclaimingKeepsAFileThatItCannotRead(t *testing.T) {
-	fs := vfs.NewMem()
-	o := small(fs)
-	notes := make(chan string, 100)
-	o.Logf = func(format string, args ...any) { notes <- fmt.Sprintf(format, args...) }
-	s := open(t, o)
-	for i := range 200 {
-		if err := s.Set(key(i), value(i, 0)); err != nil {
+// Reclaiming gives no record a new checksum but the one that was stored there: not a damaged one, not that of another directory, and not
+// another one of this directory, however well each agrees with itself. The file is kept, and nothing else is served.
+func TestReclaimingCopiesOnlyWhatWasStoredThere(t *testing.T) {
+	const path, keys = "data/values/0000000001.val", 200
+	foreign := func(i int) []byte { return bytes.ReplaceAll(value(i, 0), []byte("value"), []byte("VALUE")) }
+	theirs := func(t *testing.T, id file.Identity) []byte {
+		fs := vfs.NewMem()
+		o := small(fs)
+		o.Identity = id
+		s := open(t, o)
+		for i := range keys {
+			if err := s.Set(key(i), foreign(i)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		checkpoint(t, s)
+		if err := s.Close(); err != nil {
 			t.Fatal(err)
 		}
+		return contents(t, fs, path)
 	}
-	checkpoint(t, s)
-	const path = "data/values/0000000001.val"
-	bad := contents(t, fs, path)
-	bad[40] ^= 1 // in the first record, of key 0
-	overwrite(t, fs, path, bad)
-	for i := 1; i < 200; i++ {
-		if _, err := s.Delete(key(i)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := s.Recovered(); err != nil {
-		t.Fatal(err)
-	}
-	if note := <-notes; !strings.Contains(note, "0000000001.val") {
-		t.Errorf("got note %q, want one about the file", note)
-	}
-	_, committed := checkpoint(t, s)
-	if err := committed(); err != nil {
-		t.Fatal(err)
-	}
-	if names := list(t, fs); !slices.Contains(names, "0000000001.val") {
-		t.Errorf("the file is gone: %v", names)
-	}
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
+	for _, tc := range []struct {
+		name string
+		bad  func(t *testing.T, mine []byte) []byte
+	}{
+		{"a flipped bit", func(_ *testing.T, mine []byte) []byte { mine[40] ^= 1; return mine }}, // in the first record, of key 0
+		{"a file of another directory", func(t *testing.T, _ []byte) []byte { return theirs(t, file.Identity{2}) }},
+		{"a file of this directory at another time", func(t *testing.T, _ []byte) []byte { return theirs(t, file.Identity{1}) }},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			fs := vfs.NewMem()
+			o := small(fs)
+			o.Identity = file.Identity{1}
+			notes := make(chan string, 100)
+			o.Logf = func(format string, args ...any) { notes <- fmt.Sprintf(format, args...) }
+			s := open(t, o)
+			for i := range keys {
+				if err := s.Set(key(i), value(i, 0)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			checkpoint(t, s)
+			overwrite(t, fs, path, tc.bad(t, contents(t, fs, path)))
+			for i := 1; i < keys; i++ {
+				if _, err := s.Delete(key(i)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := s.Recovered(); err != nil {
+				t.Fatal(err)
+			}
+			if note := <-notes; !strings.Contains(note, "0000000001.val") {
+				t.Errorf("got note %q, want one about the file", note)
+			}
+			if got, _, err := s.Get(nil, key(0)); err == nil && !bytes.Equal(got, value(0, 0)) {
+				t.Errorf("another value is served: %.40q", got)
+			}
+			_, committed := checkpoint(t, s)
+			if err := committed(); err != nil {
+				t.Fatal(err)
+			}
+			names := list(t, fs)
+			if !slices.Contains(names, "0000000001.val") {
+				t.Errorf("the file is gone: %v", names)
+			}
+			for _, name := range names {
+				if p := "data/values/" + name; p != path && (bytes.Contains(contents(t, fs, p), foreign(0)) || bytes.Contains(contents(t, fs, p), key(0))) {
+					t.Errorf("the record was copied to %s", name)
+				}
+			}
+			if err := s.Close(); err != nil {
+				t.Fatal(err)
+			}
+		})
 	}
 }
 
