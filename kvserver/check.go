@@ -27,8 +27,8 @@ func Check(fs vfs.FS, dir string) ([]wal.SegmentReport, error) {
 	p, damage, err := placeOf(fs, dir, "")
 	if err != nil {
 		// If it is one of ours all the same, only its mode is unknown: what is read below is what all modes have.
-		segments, _ := segmentNames(fs, fs.PathJoin(dir, walName))
-		if p == nil || !isDamage(damage) || errors.Is(damage, os.ErrNotExist) && len(segments) == 0 {
+		begun, _ := onlyBegun(fs, dir)
+		if p == nil || !isDamage(damage) || errors.Is(damage, os.ErrNotExist) && begun {
 			return nil, err
 		}
 	}
@@ -110,8 +110,11 @@ func (p *place) checkLog(checkpoints []uint64, end *wal.End, going func() error)
 	}
 	first, ferr := firstSegment(fs, path, first)
 	if ferr != nil {
-		if len(segments) == 0 || !IsDamage(ferr) {
+		if !IsDamage(ferr) {
 			return segments, errors.Join(err, ferr)
+		}
+		if len(segments) == 0 {
+			segments = append(segments, wal.SegmentReport{})
 		}
 		setDamage(&segments[0], ferr)
 		return segments, err

@@ -405,7 +405,10 @@ func (srv *Server) Checkpoint() error {
 	srv.checkpoints.running.Store(true)
 	defer srv.checkpoints.running.Store(false)
 	srv.checkpoints.began.Store(time.Now().UnixNano())
-	err := srv.checkpoint()
+	err := srv.checkLock()
+	if err == nil {
+		err = srv.checkpoint()
+	}
 	if err == nil {
 		srv.checkpoints.err.Store(nil)
 	} else {

@@ -15,6 +15,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"kvmark/kvserver/resp"
 	"kvmark/storage"
@@ -127,13 +128,14 @@ func (c *crowd) untilKilled(cmd *exec.Cmd, addr string, writes int) (checkpoints
 	enough := make(chan struct{}, crowdWriters)
 	for w := range crowdWriters {
 		conn := dial(t, addr)
+		long(conn)
 		c.from[w] = c.sent[w].Load()
 		wg.Go(func() {
 			for n := 0; ; n++ {
 				i := c.sent[w].Add(1) - 1
 				got, err := conn.do("SET", fmt.Sprintf("w%d-%d", w, i%crowdKeys), strconv.FormatInt(i, 10))
 				if err != nil {
-					if n < writes {
+					if n <= writes {
 						t.Errorf("writer %d: %v", w, err)
 						enough <- struct{}{}
 					}
@@ -151,6 +153,7 @@ func (c *crowd) untilKilled(cmd *exec.Cmd, addr string, writes int) (checkpoints
 	}
 	for r := range crowdReaders {
 		conn := dial(t, addr)
+		long(conn)
 		wg.Go(func() {
 			for n := r; ; n++ {
 				w, k := n%crowdWriters, n/crowdWriters%crowdKeys
@@ -174,6 +177,7 @@ func (c *crowd) untilKilled(cmd *exec.Cmd, addr string, writes int) (checkpoints
 		})
 	}
 	conn := dial(t, addr)
+	long(conn)
 	wg.Go(func() {
 		for {
 			got, err := conn.do("BGSAVE")
@@ -307,6 +311,7 @@ func transactionsUntilKilled(t *testing.T, cmd *exec.Cmd, addr string, enough in
 	done := make(chan struct{}, crowdWriters)
 	for w := range crowdWriters {
 		conn := dial(t, addr)
+		long(conn)
 		wg.Go(func() {
 			for n := 0; ; n++ {
 				next := sent[w] + 1
@@ -334,7 +339,7 @@ func transactionsUntilKilled(t *testing.T, cmd *exec.Cmd, addr string, enough in
 					}
 				}
 				if err != nil {
-					if n < enough {
+					if n <= enough {
 						t.Errorf("client %d: %v", w, err)
 						done <- struct{}{}
 					}
@@ -355,4 +360,11 @@ func transactionsUntilKilled(t *testing.T, cmd *exec.Cmd, addr string, enough in
 	}
 	wg.Wait()
 	_ = cmd.Wait()
+}
+
+// long gives a client as long as it may take on a machine that does a lot else, under the race detector too.
+func long(c *client) {
+	if err := c.nc.SetDeadline(time.Now().Add(10 * time.Minute)); err != nil {
+		c.t.Fatal(err)
+	}
 }

@@ -63,9 +63,9 @@ func proveMode(fs vfs.FS, dir string) (storage.Mode, error) {
 		return "", fmt.Errorf("kvserver: %w", err)
 	}
 	has := func(name string) bool { return slices.Contains(names, name) }
-	if segments, err := segmentNames(fs, fs.PathJoin(dir, walName)); err != nil {
+	if begun, err := onlyBegun(fs, dir); err != nil {
 		return "", err
-	} else if len(segments) == 0 && !has(checkpointName) {
+	} else if begun && !has(checkpointName) {
 		return "", fmt.Errorf("kvserver: %s holds neither a log nor a checkpoint: not a data directory of kvserver", dir)
 	}
 	switch values, tables := has(valuesName), has(lsmName) || has(lsmName+tmpSuffix); {
@@ -177,6 +177,24 @@ type dirLock struct {
 	dir  io.Closer // nil where there is none
 	file io.Closer
 	made string // path of LOCK if it was not there before
+
+	path string      // of LOCK
+	held os.FileInfo // what was locked there; nil where that is not known
+}
+
+// lost returns why another server may have locked the directory: LOCK, where it is all that is locked, was removed or replaced.
+func (l *dirLock) lost() error {
+	if l.dir != nil || l.held == nil {
+		return nil
+	}
+	now, err := os.Stat(l.path)
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		return fmt.Errorf("kvserver: %s was removed, so that another server can use the directory", l.path)
+	case err == nil && !os.SameFile(now, l.held):
+		return fmt.Errorf("kvserver: %s was replaced, so that another server can use the directory", l.path)
+	}
+	return nil // or it cannot be looked at for now
 }
 
 // Close gives the lock back.
@@ -212,7 +230,10 @@ func lockDir(fs vfs.FS, dir string) (*dirLock, error) {
 	}
 	lock, err := fs.Lock(path)
 	if err == nil {
-		l.file = lock
+		l.file, l.path = lock, path
+		if vfs.Root(fs) == vfs.Default {
+			l.held, _ = os.Stat(path)
+		}
 		return l, nil
 	}
 	if l.dir != nil {
@@ -253,7 +274,7 @@ func checkOurs(fs vfs.FS, dir string, mode storage.Mode) (f Format, err error) {
 	}
 	// What a start that was interrupted before it wrote FORMAT leaves behind, and what a file system puts into its root.
 	started := []string{lockName, pidName, pidName + tmpSuffix, formatName + tmpSuffix, "lost+found"}
-	if segments, err := segmentNames(fs, fs.PathJoin(dir, walName)); err == nil && len(segments) == 0 {
+	if begun, err := onlyBegun(fs, dir); err == nil && begun {
 		started = append(started, walName)
 	}
 	for _, name := range names {
@@ -271,19 +292,45 @@ func claim(fs vfs.FS, dir string, mode storage.Mode) (*place, error) {
 		return nil, err
 	}
 	if f == (Format{}) {
-		// The log's directory comes first, so that one without it has lost it.
-		if err := fs.MkdirAll(fs.PathJoin(dir, walName), 0o700); err != nil {
-			return nil, fmt.Errorf("kvserver: make the log's directory: %w", err)
-		}
-		if err := syncDir(fs, dir); err != nil {
+		f = Format{formatVersion, mode, newIdentity()}
+		if err := beginLog(fs, dir, f.identity); err != nil {
 			return nil, err
 		}
-		f = Format{formatVersion, mode, newIdentity()}
 		if err := writeAtomically(fs, dir, formatName, f.text()); err != nil {
 			return nil, err
 		}
 	}
 	return &place{fs: fs, dir: dir, mode: f.Mode, identity: f.identity}, nil
+}
+
+// beginLog makes a log without records. That comes before FORMAT, so that a data directory without one has lost it.
+func beginLog(fs vfs.FS, dir string, id identity) error {
+	path := fs.PathJoin(dir, walName)
+	if err := fs.Remove(fs.PathJoin(path, segmentFile(1))); err != nil && !errors.Is(err, os.ErrNotExist) { // of an interrupted start
+		return fmt.Errorf("kvserver: make the log: %w", err)
+	}
+	log, _, err := wal.Open(path, wal.Options{FS: fs, Identity: wal.Identity(id)}, nil)
+	if err == nil {
+		err = log.Close()
+	}
+	if err != nil {
+		return fmt.Errorf("kvserver: make the log: %w", err)
+	}
+	return nil
+}
+
+// onlyBegun reports whether there is no more of a log than beginLog makes.
+func onlyBegun(fs vfs.FS, dir string) (bool, error) {
+	path := fs.PathJoin(dir, walName)
+	names, err := segmentNames(fs, path)
+	if err != nil || len(names) == 0 {
+		return err == nil, err
+	}
+	info, err := fs.Stat(fs.PathJoin(path, names[0]))
+	if err != nil {
+		return false, fmt.Errorf("kvserver: %w", err)
+	}
+	return len(names) == 1 && names[0] == segmentFile(1) && !info.IsDir() && info.Size() <= wal.HeaderSize, nil
 }
 
 // writePID writes down who has the directory. On a full disk that is not worth a start.

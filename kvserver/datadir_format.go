@@ -216,7 +216,7 @@ type numberedFile struct {
 	path   string
 }
 
-// list returns the files of the kind, in ascending order; none for a directory that is not there.
+// list returns the files of the kind, in ascending order; none for a directory that is not there. What is a directory itself is left out.
 func (k *fileKind) list(fs vfs.FS, dir string) (files []numberedFile, err error) {
 	names, err := fs.List(dir)
 	if errors.Is(err, os.ErrNotExist) {
@@ -227,7 +227,8 @@ func (k *fileKind) list(fs vfs.FS, dir string) (files []numberedFile, err error)
 	}
 	slices.Sort(names)
 	for _, name := range names {
-		if n, ok := k.number(name); ok {
+		n, ok := k.number(name)
+		if info, err := fs.Stat(fs.PathJoin(dir, name)); ok && (err != nil || !info.IsDir()) {
 			files = append(files, numberedFile{n, fs.PathJoin(dir, name)})
 		}
 	}

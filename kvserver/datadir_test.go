@@ -11,6 +11,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"kvmark/storage"
+	"kvmark/wal"
 )
 
 func TestDataDirectoriesThatAreRefused(t *testing.T) {
@@ -167,4 +168,77 @@ func TestADirectoryThatIsHalfMadeIsFinished(t *testing.T) {
 		}
 		shutdown(t, srv)
 	}
+}
+
+// LOCK can be removed or replaced while a server runs. Where the directory itself is locked, that makes no room for a second one. Where it
+// is not, the server notices, and writes no more.
+func TestLOCKIsRemovedWhileAServerRuns(t *testing.T) {
+	for name, change := range map[string]func(path string) error{
+		"removed":  os.Remove,
+		"replaced": func(path string) error { return errors.Join(os.Remove(path), os.WriteFile(path, nil, 0o600)) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := Options{FS: vfs.Default, Dir: t.TempDir(), WALPolicy: wal.Always}
+			srv := open(t, o)
+			if srv.dirLock.dir == nil {
+				t.Skip("this system has no locks on directories")
+			}
+			if err := change(filepath.Join(o.Dir, lockName)); err != nil {
+				t.Fatal(err)
+			}
+			o.Mode = storage.Memory
+			if _, err := Open(o); !errors.Is(err, ErrInUse) {
+				t.Errorf("a second server: %v", err)
+			}
+			c := speak(t, srv)
+			c.want("SET k v", ok)
+			if err := srv.Checkpoint(); err != nil {
+				t.Error(err)
+			}
+		})
+		t.Run(name+", and the directory is not locked", func(t *testing.T) {
+			o := Options{FS: vfs.Default, Dir: t.TempDir(), WALPolicy: wal.Always, noDirLock: true}
+			srv := open(t, o)
+			c := speak(t, srv)
+			c.want("SET k v", ok)
+			if err := srv.Checkpoint(); err != nil {
+				t.Fatal(err)
+			}
+			if err := change(filepath.Join(o.Dir, lockName)); err != nil {
+				t.Fatal(err)
+			}
+			want := lockName + " was " + name + ", so that another server can use the directory; writes are refused until a restart"
+			if err := srv.Checkpoint(); err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("a checkpoint: %v, want %q", err, want)
+			}
+			if got := c.do("SET k w"); !strings.HasPrefix(got, "-IOERR ") || !strings.Contains(got, want) {
+				t.Errorf("got %q, want %q", got, want)
+			}
+			c.want("GET k", "$1\r\nv\r\n")
+		})
+	}
+	t.Run("noticed without a checkpoint", func(t *testing.T) {
+		o := Options{FS: vfs.Default, Dir: t.TempDir(), noDirLock: true}
+		srv := open(t, o)
+		if err := os.Remove(filepath.Join(o.Dir, lockName)); err != nil {
+			t.Fatal(err)
+		}
+		until(t, "writes are refused", func() bool { return srv.db.failed.Load() != nil })
+	})
+}
+
+func TestADanglingLinkInPlaceOfTheDirectoryIsNamed(t *testing.T) {
+	dir := t.TempDir()
+	link, target := filepath.Join(dir, "link"), filepath.Join(dir, "not there")
+	if err := os.Symlink(target, link); err != nil {
+		t.Skip(err)
+	}
+	_, err := Open(Options{Dir: link, Mode: storage.Memory})
+	if err == nil || !strings.Contains(err.Error(), link+" is a symbolic link to "+target+", which does not exist; make that directory, or give --dir another") {
+		t.Errorf("got %v", err)
+	}
+	if err := os.Mkdir(target, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	speak(t, open(t, Options{FS: vfs.Default, Dir: link})).want("SET k v", ok)
 }

@@ -7,7 +7,6 @@ import (
 	"math/bits"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"kvmark/storage"
 	"kvmark/storage/nowait"
@@ -95,9 +94,8 @@ type failure struct {
 var errLost = errors.New("the newest value of this key did not reach the log")
 
 // newDB returns a db, which needs a store before it is used, and a log before it is written to.
-func newDB() *db {
-	d := &db{reads: make(chan struct{}, maxDeviceReads), seed: maphash.MakeSeed(), stripes: make([]stripe, stripeCount)}
-	d.now = func() int64 { return time.Now().UnixMilli() }
+func newDB(now func() int64) *db {
+	d := &db{reads: make(chan struct{}, maxDeviceReads), seed: maphash.MakeSeed(), stripes: make([]stripe, stripeCount), now: now}
 	d.observers = &observers{tracking: newTracking(), watched: map[string][]watcher{}}
 	d.applyFn = d.apply
 	return d

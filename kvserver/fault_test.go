@@ -310,10 +310,9 @@ func TestTheDirectoryIsRemovedUnderTheServer(t *testing.T) {
 
 // A key that somebody saw gone stays gone when the clock is set back; one that nobody looked at lives on, as its end says.
 func TestTheClockGoesBack(t *testing.T) {
-	srv := open(t, Options{WALPolicy: wal.OS})
 	var now atomic.Int64
 	now.Store(5_000_000_000_000)
-	srv.db.now = now.Load
+	srv := open(t, Options{WALPolicy: wal.OS, now: now.Load})
 	c := speak(t, srv)
 	c.want("SET seen v PXAT 5000000001000", ok)
 	c.want("SET counted v PXAT 5000000001000", ok)
@@ -375,17 +374,16 @@ func (l *dryListener) Accept() (net.Conn, error) {
 
 // A key is gone for everybody once somebody was told so, also when others hold its lock at that moment.
 func TestAnEndThatWasSeenIsFinalWhileOthersWrite(t *testing.T) {
-	srv := open(t, Options{WALPolicy: wal.OS})
 	var now atomic.Int64
 	now.Store(5_000_000_000_000)
 	asked := make(chan struct{}, 1)
-	srv.db.now = func() int64 {
+	srv := open(t, Options{WALPolicy: wal.OS, now: func() int64 {
 		select {
 		case asked <- struct{}{}:
 		default:
 		}
 		return now.Load()
-	}
+	}})
 	c := speak(t, srv)
 	c.want("SET k v PXAT 5000000001000", ok)
 	now.Add(2000)

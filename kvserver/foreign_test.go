@@ -222,7 +222,19 @@ func mixUps() []mixUp {
 		{name: "the newest segment gone", do: func(files map[string][]byte, _, _ *lived) bool {
 			p := pathsIn(files, walName)
 			delete(files, p[len(p)-1])
-			return files["/data/CLEAN"] != nil
+			return true
+		}},
+		{name: "the newest segment emptied", do: func(files map[string][]byte, _, _ *lived) bool {
+			p := pathsIn(files, walName)
+			files[p[len(p)-1]] = nil
+			return true
+		}},
+		{name: "all segments gone", endless: true, do: func(files map[string][]byte, _, _ *lived) bool {
+			for _, p := range pathsIn(files, walName) {
+				delete(files, p)
+			}
+			files["/data/wal/none"] = nil // for the directory is there
+			return true
 		}},
 		{name: "names that are not those of segments", harmless: true, do: func(files map[string][]byte, _, other *lived) bool {
 			p := pathsIn(other.files, walName)
@@ -363,11 +375,91 @@ func TestARefusedStartLeavesTheNoteOfTheLogsEnd(t *testing.T) {
 		}
 		writeFile(t, fs, p, rec.files[p])
 		segments := pathsIn(rec.files, walName)
-		if err := fs.Remove(segments[len(segments)-1]); err != nil {
-			t.Fatal(err)
-		}
+		newest := segments[len(segments)-1]
+		writeFile(t, fs, newest, rec.files[newest][:wal.HeaderSize])
 		if _, err := Open(o); err == nil || !strings.Contains(err.Error(), "when the server stopped in good order") {
 			t.Errorf("%s: got %v", mode, err)
+		}
+	}
+}
+
+// The only segment of a server that was killed is missed, too, by start and check alike: there is one from the beginning.
+func TestTheOnlySegmentIsMissed(t *testing.T) {
+	for _, mode := range storage.Modes() {
+		fs := vfs.NewMem()
+		srv := open(t, Options{FS: fs, Mode: mode, WALPolicy: wal.Always})
+		files := readTree(t, fs, "/data")
+		if segments := pathsIn(files, walName); len(segments) != 1 || files["/data/"+formatName] == nil {
+			t.Fatalf("%s: there are %v", mode, segments)
+		}
+		speak(t, srv).want("SET k v", ok)
+		files = readTree(t, fs, "/data")
+		delete(files, "/data/wal/0000000001.wal")
+		files["/data/wal/none"] = nil // for the directory is there
+		killed, err := recorded{mode: mode, files: files}.with("", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		recorded{mode: mode}.apart(t, killed, false)
+	}
+}
+
+// What a start leaves that was interrupted before it wrote FORMAT is finished by the next one, and is no data directory for check.
+func TestABegunLogWithoutFORMATIsFinished(t *testing.T) {
+	for _, size := range []int64{0, 20, wal.HeaderSize} {
+		fs := vfs.NewMem()
+		if err := fs.MkdirAll("/data", 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := beginLog(fs, "/data", newIdentity()); err != nil {
+			t.Fatal(err)
+		}
+		segment := readTree(t, fs, "/data")["/data/wal/0000000001.wal"]
+		writeFile(t, fs, "/data/wal/0000000001.wal", segment[:size])
+		if reports, err := Check(fs, "/data"); err == nil {
+			t.Errorf("%d bytes: check says %v", size, reports)
+		}
+		speak(t, open(t, Options{FS: fs})).want("SET k v", ok)
+	}
+}
+
+// Repair moves directories that have the names of files aside, and goes on.
+func TestRepairMovesDirectoriesInThePlaceOfFilesAside(t *testing.T) {
+	for _, mode := range storage.Modes() {
+		for _, kind := range []string{walName, checkpointName, valuesName, cleanName} {
+			t.Run(fmt.Sprintf("%s/%s", mode, kind), func(t *testing.T) {
+				rec := live(t, mode, true, 6).recorded
+				path := "/data/" + cleanName
+				if kind != cleanName {
+					paths := pathsIn(rec.files, kind)
+					if len(paths) == 0 {
+						t.Skip("there is no such file")
+					}
+					path = paths[len(paths)-1]
+				}
+				delete(rec.files, path)
+				fs, err := rec.with("", nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if err := fs.MkdirAll(path, 0o700); err != nil {
+					t.Fatal(err)
+				}
+				reports, err := Check(fs, "/data")
+				if !slices.ContainsFunc(reports, func(r wal.SegmentReport) bool { return r.State == wal.Corrupt }) {
+					t.Errorf("check says %v, %v", reports, err)
+				}
+				if _, err := Open(Options{FS: fs, Dir: "/data", Mode: mode}); err == nil {
+					t.Error("it starts")
+				}
+				if err := Repair(fs, "/data", mode, func(string, string) {}); err != nil {
+					t.Fatal(err)
+				}
+				speak(t, open(t, Options{FS: fs, Mode: mode})).want("SET new v", ok)
+				if info, err := fs.Stat(path + damagedSuffix); err != nil || !info.IsDir() {
+					t.Errorf("it was not moved aside: %v", err)
+				}
+			})
 		}
 	}
 }

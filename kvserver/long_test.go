@@ -7,6 +7,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
@@ -228,7 +229,9 @@ func (h *holdUp) byServer() (release func()) {
 }
 
 func (h *holdUp) byAudience() (release func()) {
+	h.pubsub.mu.RLock()
 	mu := &h.pubsub.channels["c"].mu
+	h.pubsub.mu.RUnlock()
 	mu.Lock()
 	return mu.Unlock
 }
@@ -256,14 +259,13 @@ func TestLongCommandsLeaveRoomForOthers(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			onEachPath(t, func(t *testing.T, path IO) {
-				h := &holdUp{Server: open(t, Options{IO: path, Loops: 1})}
-				now := h.db.now
-				h.db.now = func() int64 {
+				h := new(holdUp)
+				h.Server = open(t, Options{IO: path, Loops: 1, now: func() int64 {
 					if gate := h.clock.Load(); gate != nil {
 						<-*gate
 					}
-					return now()
-				}
+					return time.Now().UnixMilli()
+				}})
 				addr := listen(t, h.Server)
 				long, other := dial(t, addr), dial(t, addr)
 				for i := range 2 * longEntries {

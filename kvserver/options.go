@@ -60,6 +60,10 @@ type Options struct {
 	Logf func(format string, args ...any)
 	// NotesDropped returns how many notes could not be written, for INFO; nil = none.
 	NotesDropped func() uint64
+
+	// For tests.
+	now       func() int64 // unix ms; default the system's clock
+	noDirLock bool         // as on a system that has locks on files alone
 }
 
 // DefaultCheckpointBytes is that of [Options.CheckpointBytes], for the library and the program alike.
@@ -117,6 +121,9 @@ func (o Options) withDefaults() (Options, error) {
 	}
 	if o.NotesDropped == nil {
 		o.NotesDropped = func() uint64 { return 0 }
+	}
+	if o.now == nil {
+		o.now = func() int64 { return time.Now().UnixMilli() }
 	}
 	if o.Codec == "" {
 		o.Codec = "deflate"

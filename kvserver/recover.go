@@ -355,8 +355,11 @@ func firstSegment(fs vfs.FS, dir string, checkpoint uint64) (uint64, error) {
 		return checkpoint, nil
 	}
 	names, err := segmentNames(fs, dir)
-	if err != nil || len(names) == 0 {
+	if err != nil {
 		return 0, err
+	}
+	if len(names) == 0 {
+		return 0, &wal.CorruptionError{Path: fs.PathJoin(dir, segmentFile(1)), Err: fmt.Errorf("%w: a data directory has one from the beginning, and there is no other", wal.ErrMissing)}
 	}
 	if names[0] != segmentFile(1) {
 		return 0, &wal.CorruptionError{Path: fs.PathJoin(dir, names[0]), Err: errors.New("the log begins here, and the checkpoint that it was written over is missing")}

@@ -60,7 +60,7 @@ func Repair(fs vfs.FS, dir string, mode storage.Mode, note func(path, what strin
 			return err
 		}
 	}
-	for _, step := range []func() error{r.misplaced, r.values, r.tables, r.checkpoints, r.log, r.clean} {
+	for _, step := range []func() error{r.directories, r.misplaced, r.values, r.tables, r.checkpoints, r.log, r.clean} {
 		if err := step(); err != nil {
 			return err
 		}
@@ -182,6 +182,30 @@ func (r *repairer) clean() error {
 		return err
 	}
 	return r.moveAside(r.path(cleanName), err)
+}
+
+// directories moves aside what has the name of a file and is a directory.
+func (r *repairer) directories() error {
+	paths := []string{r.path(cleanName)}
+	for _, kind := range fileKinds {
+		names, err := r.fs.List(r.path(kind.dir))
+		if err != nil && !errors.Is(err, os.ErrNotExist) {
+			return fmt.Errorf("kvserver: repair: %w", err)
+		}
+		for _, name := range names {
+			if _, ours := kind.number(name); ours {
+				paths = append(paths, r.path(kind.dir, name))
+			}
+		}
+	}
+	for _, path := range paths {
+		if info, err := r.fs.Stat(path); err == nil && info.IsDir() {
+			if err := r.moveAside(path, errors.New("it is a directory, in the place of a file")); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // misplacedSuffix is what repair gives to the name of a file on its way to another one.
@@ -594,16 +618,14 @@ func (r *repairer) log() error {
 				return err
 			}
 		}
-		if rep.State == wal.Corrupt && !errors.Is(rep.Err, wal.ErrMissing) {
+		if rep.State == wal.Corrupt {
 			if err := r.rewriteSegment(dir, rep.Segment, fmt.Errorf("offset %d: %w", rep.Offset, rep.Err)); err != nil {
 				return err
 			}
 		}
-		if !errors.Is(rep.Err, wal.ErrMissing) {
-			next = rep.Segment + 1
-		}
+		next = rep.Segment + 1
 	}
-	if next == r.base && r.base > 1 {
+	if next == r.base {
 		return r.rewriteSegment(dir, r.base, wal.ErrMissing)
 	}
 	return nil

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"math/rand/v2"
 	"testing"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
@@ -104,7 +105,7 @@ func replayed(t *testing.T, mode storage.Mode, lanes int, payloads [][]byte) map
 
 // dbOn returns a db with a store and without a log.
 func dbOn(store storage.Store) *db {
-	d := newDB()
+	d := newDB(func() int64 { return time.Now().UnixMilli() })
 	d.setStore(store)
 	return d
 }

@@ -112,7 +112,7 @@ func New(o Options) (*Server, error) {
 	o.Dir = absolute(o.FS, o.Dir)
 	o.FS = &lenientFS{o.FS, o.Logf, new(sync.Once)}
 	srv := &Server{
-		opts: o, db: newDB(), commands: newCommands(), stats: stats.New(), started: time.Now(),
+		opts: o, db: newDB(o.now), commands: newCommands(), stats: stats.New(), started: time.Now(),
 		quit: make(chan struct{}), stopping: make(chan struct{}), pubsub: newPubsub(),
 		listeners: map[net.Listener]struct{}{}, conns: map[int64]*conn{},
 	}
@@ -132,6 +132,10 @@ func New(o Options) (*Server, error) {
 	}
 	if srv.place, srv.dirLock, err = openDir(o.FS, o.Dir, o.Mode); err != nil {
 		return nil, fullDisk(err, &srv.opts)
+	}
+	if o.noDirLock && srv.dirLock.dir != nil {
+		_ = srv.dirLock.dir.Close()
+		srv.dirLock.dir = nil
 	}
 	srv.space, srv.opts.FS = newSpace(&srv.opts, &srv.settings.minFree)
 	srv.place.fs = srv.opts.FS
@@ -410,6 +414,7 @@ func (srv *Server) tend() {
 			srv.stats.Observe()
 			srv.measureRates()
 			if loaded {
+				_ = srv.checkLock()
 				_ = srv.space.poll()
 			}
 		}
@@ -426,6 +431,15 @@ func (srv *Server) checkStore() {
 	if err := s.Err(); err != nil {
 		_ = srv.db.fail(fmt.Errorf("storage: %w", err), nil) // it is returned by every write
 	}
+}
+
+// checkLock ends writing when another server may have the directory.
+func (srv *Server) checkLock() error {
+	err := srv.dirLock.lost()
+	if err != nil && srv.db.failed.Load() == nil {
+		err = srv.db.fail(err, nil)
+	}
+	return err
 }
 
 // closeStuck closes connections that have sent or taken nothing for too long, and those that take too long to say who they are.

@@ -158,10 +158,9 @@ func TestWatch(t *testing.T) {
 }
 
 func TestWatchedKeysThatEnd(t *testing.T) {
-	srv := open(t, Options{})
 	var now atomic.Int64
 	now.Store(time.Now().UnixMilli())
-	srv.db.now = now.Load
+	srv := open(t, Options{now: now.Load})
 	c := speak(t, srv)
 	c.want("SET k v PX 1000000000", ok)
 	c.want("WATCH k", ok)

@@ -17,25 +17,23 @@ import (
 	"kvmark/wal/entry"
 )
 
-// Exit codes of check, which say something of the directory; hence 3 for whatever kept it from being read, a mistake in the
-// command line included.
+// Exit codes of check, which say something of the directory; hence 3 for whatever kept it from being read. A mistake in the command
+// line is what it is for every command.
 const (
 	exitTorn      = 1
 	exitCorrupt   = 2
 	exitUnchecked = 3
 )
 
-const checkName = "check"
-
 func checkCommand(stdout io.Writer) *cli.Command {
 	return &cli.Command{
-		Name:      checkName,
+		Name:      "check",
 		Usage:     "read everything, change nothing, say what is damaged",
-		UsageText: "kvserver check DIR\n\nExit code 0: clean; 1: an unsynced tail that the next start will cut; 2: damaged;\n3: could not be checked (no such directory, not a data directory, not readable, a mistake in the command line),\nand what could be is not damaged. The directory must not be in use: the end of a log that is being written is torn.",
+		UsageText: "kvserver check DIR\n\nExit code 0: clean; 1: an unsynced tail that the next start will cut; 2: damaged, or a mistake in the command line, and nothing is\nprinted on stdout;\n3: could not be checked (no such directory, not a data directory, not readable),\nand what could be is not damaged. The directory must not be in use: the end of a log that is being written is torn.",
 		Action: func(c *cli.Context) error {
 			dir, err := oneDir(c)
 			if err != nil {
-				return unchecked(err)
+				return err
 			}
 			files, err := kvserver.Check(nil, dir)
 			worst := wal.Clean

@@ -65,9 +65,6 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	}
 	for _, c := range app.Commands {
 		c.OnUsageError = onUsageError
-		if c.Name == checkName {
-			c.OnUsageError = func(c *cli.Context, err error, sub bool) error { return unchecked(onUsageError(c, err, sub)) }
-		}
 		c.HideHelpCommand = true
 	}
 	args = withCommand(app, args)

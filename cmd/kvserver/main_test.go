@@ -62,7 +62,8 @@ func TestMistakesAreOneLineWithAHint(t *testing.T) {
 	}{
 		{"an unknown command", []string{"frobnicate"}, 2, []string{`unknown command "frobnicate"`, "serve, check, repair, dump, backup or upgrade"}},
 		{"an unknown flag", []string{"--frobnicate"}, 2, []string{"unknown option --frobnicate", "kvserver serve --help"}},
-		{"an unknown flag of a command", []string{"check", "--frobnicate", dir}, 3, []string{"-frobnicate"}},
+		{"an unknown flag of a command", []string{"check", "--frobnicate", dir}, 2, []string{"-frobnicate"}},
+		{"a path too long for a socket", []string{"--dir", dir, "--addr", "unix:/tmp/" + strings.Repeat("s", 200)}, 2, []string{"--addr unix:/tmp/sss", "the path of a Unix socket may have", "this one has 205"}},
 		{"no directory", nil, 2, []string{"give --dir DIR"}},
 		{"a directory without its flag", []string{"serve", dir}, 2, []string{"did you mean --dir " + dir}},
 		{"an unknown mode", []string{"--dir", dir, "--mode", "tape"}, 2, []string{"--mode", `"tape"`, "memory, map, serialize, file, lsm"}},
@@ -79,7 +80,7 @@ func TestMistakesAreOneLineWithAHint(t *testing.T) {
 		{"every address without a password", []string{"--dir", dir, "--addr", ":0"}, 2, []string{"--password"}},
 		{"somebody else's directory", []string{"--dir", "/proc"}, 1, []string{"/proc is not empty"}},
 		{"a directory that cannot be made", []string{"--dir", "/proc/nope"}, 1, []string{"/proc/nope"}},
-		{"check without a directory", []string{"check"}, 3, []string{"check takes one data directory"}},
+		{"check without a directory", []string{"check"}, 2, []string{"check takes one data directory"}},
 		{"check of no data directory", []string{"check", dir}, 3, []string{"FORMAT"}},
 		{"check of no directory at all", []string{"check", dir + "/nope"}, 3, []string{dir + "/nope", "no such file"}},
 		{"check of a file", []string{"check", os.Args[0]}, 3, []string{"not a directory"}},
@@ -124,7 +125,7 @@ func TestMistakesAreOneLineWithAHint(t *testing.T) {
 		{"a command behind an option", []string{"--mode", "memory", "check", dir}, 2, []string{"the command goes first: kvserver check"}},
 		{"an option behind the directory", []string{"repair", dir, "--mode", "lsm"}, 2, []string{"options go before the directory", "--mode"}},
 		{"repair of an empty name", []string{"repair", ""}, 2, []string{"what is given is empty"}},
-		{"check of an empty name", []string{"check", ""}, 3, []string{"what is given is empty"}},
+		{"check of an empty name", []string{"check", ""}, 2, []string{"what is given is empty"}},
 		{"dump of an empty name", []string{"dump", ""}, 2, []string{"what is given is empty"}},
 		{"an authority without a certificate", []string{"--dir", dir, "--tls-ca", "x"}, 2, []string{"--tls-ca x needs --tls-cert"}},
 		{"a certificate that is not there", []string{"--dir", dir, "--tls-cert", "nope.pem", "--tls-key", "nope.key"}, 2, []string{"nope.pem"}},
@@ -383,7 +384,7 @@ func TestCheckOfWhatIsNotThere(t *testing.T) {
 		}, 2, []string{"{dir}/wal/0000000002.wal: corrupt", "the checkpoint that it was written over is missing"}, []string{"{dir}/checkpoint: not a directory"}},
 		{"a directory in the place of a segment", "memory", func(dir string) error {
 			return errors.Join(os.Remove(dir+"/CLEAN"), os.Remove(dir+"/wal/0000000002.wal"), os.Mkdir(dir+"/wal/0000000002.wal", 0o700))
-		}, 3, []string{"{dir}/checkpoint/0000000002: clean"}, []string{"{dir}/wal/0000000002.wal", "is a directory"}},
+		}, 2, []string{"{dir}/checkpoint/0000000002: clean", "{dir}/wal/0000000002.wal: corrupt", "is a directory"}, nil},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			dir := filepath.Join(t.TempDir(), "data")
@@ -812,4 +813,42 @@ func TestCheckNamesStrayFiles(t *testing.T) {
 	if code, stdout, stderr := invoke(t, "check", to); code != 0 || stderr != "" || !strings.Contains(stdout, stray+": ignored") {
 		t.Errorf("exit %d, stdout %q, stderr %q", code, stdout, stderr)
 	}
+}
+
+// The ready line and the notes can be lost, to a full device say: it serves all the same, and says what was lost where that can be read.
+func TestOutputThatCannotBeWrittenEndsNoServer(t *testing.T) {
+	dir := t.TempDir()
+	full := fullWriter{tried: make(chan struct{}, 1)}
+	var stderr bytes.Buffer
+	ctx, cancel := context.WithCancel(t.Context())
+	code := make(chan int, 1)
+	socket := filepath.Join(dir, "s")
+	go func() {
+		code <- run(ctx, []string{"kvserver", "--dir", filepath.Join(dir, "data"), "--addr", "unix:" + socket}, full, &stderr)
+	}()
+	<-full.tried
+	nc, err := net.Dial("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	reply := make([]byte, 7)
+	if _, err := nc.Write([]byte("PING\r\n")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.ReadFull(nc, reply); err != nil || string(reply) != "+PONG\r\n" {
+		t.Errorf("got %q, %v", reply, err)
+	}
+	cancel()
+	if got := <-code; got != 0 || !strings.Contains(stderr.String(), "the ready line is lost: no space left on device; serving on unix:"+socket) {
+		t.Errorf("exit %d, %q", got, &stderr)
+	}
+}
+
+// fullWriter is /dev/full.
+type fullWriter struct{ tried chan struct{} }
+
+func (f fullWriter) Write([]byte) (int, error) {
+	f.tried <- struct{}{}
+	return 0, syscall.ENOSPC
 }

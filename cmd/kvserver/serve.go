@@ -126,9 +126,8 @@ func serve(c *cli.Context, stdout, stderr io.Writer) (err error) {
 		if err := ownDirectory(o.Dir); err != nil {
 			o.Logf("kvserver: other users may read files of %s: %v", o.Dir, err)
 		}
-		if err = announce(srv, ln, ready{Mode: string(o.Mode)}, stdout, o.Logf); err == nil {
-			err = <-served
-		}
+		announce(srv, ln, ready{Mode: string(o.Mode)}, stdout, o.Logf)
+		err = <-served
 	}
 	if errors.Is(err, kvserver.ErrServerClosed) {
 		err = nil // it was told to end
@@ -200,18 +199,12 @@ func abandoned(addr net.Addr) bool {
 // readyPatience is how long the ready line may take to be written.
 const readyPatience = 5 * time.Second
 
-// announce writes the ready line. A reader that has gone, or does not read, does not keep the server from serving.
-func announce(srv *kvserver.Server, ln net.Listener, r ready, stdout io.Writer, logf func(string, ...any)) error {
+// announce writes the ready line. That it cannot be written, or is not read, does not keep the server from serving.
+func announce(srv *kvserver.Server, ln net.Listener, r ready, stdout io.Writer, logf func(string, ...any)) {
 	r.Ready, r.Addr, r.PID, r.Go, r.RunID = true, addrText(ln.Addr()), os.Getpid(), runtime.Version(), srv.RunID()
-	line, err := json.Marshal(r)
-	if err != nil {
-		return fmt.Errorf("write the ready line: %w", err)
-	}
 	written := make(chan error, 1)
-	go func() {
-		_, err := fmt.Fprintf(stdout, "%s\n", line)
-		written <- err
-	}()
+	go func() { written <- json.NewEncoder(stdout).Encode(r) }()
+	var err error
 	select {
 	case err = <-written:
 	case <-time.After(readyPatience):
@@ -220,9 +213,8 @@ func announce(srv *kvserver.Server, ln net.Listener, r ready, stdout io.Writer, 
 	if errors.Is(err, syscall.EPIPE) {
 		logf("kvserver: the ready line is lost: stdout is a pipe that is not read any more; serving on %s", r.Addr)
 	} else if err != nil {
-		return fmt.Errorf("write the ready line: %w", err)
+		logf("kvserver: the ready line is lost: %v; serving on %s", err, r.Addr)
 	}
-	return nil
 }
 
 // unixPrefix begins an --addr that is the path of a Unix socket.
@@ -242,6 +234,9 @@ func listenAddr(text string, guarded bool) (net.Addr, error) {
 	if path, ok := strings.CutPrefix(text, unixPrefix); ok {
 		if path == "" {
 			return nil, fmt.Errorf("--addr %s: there is no path behind it", text)
+		}
+		if most := len(syscall.RawSockaddrUnix{}.Path) - 1; len(path) > most {
+			return nil, fmt.Errorf("--addr %s: the path of a Unix socket may have %d bytes, this one has %d; give a shorter one, or one relative to the working directory", text, most, len(path))
 		}
 		return &net.UnixAddr{Name: path, Net: "unix"}, nil
 	}
