@@ -146,7 +146,7 @@ func compareAction(c *cli.Context) error {
 	if err := a.Result(f); err != nil {
 		return errors.Join(runErr, err)
 	}
-	err = errors.Join(runErr, save(a, f, o.Out, show), writeComparison(c.App.Writer, a, f, o.format))
+	err = errors.Join(runErr, save(a, f, o.Out, show), writeComparison(folded(c.App.Writer, o.format), a, f, o.format))
 	if err != nil {
 		return err
 	}

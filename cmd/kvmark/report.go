@@ -87,7 +87,7 @@ func reportCommand() *cli.Command {
 			}
 			switch {
 			case c.Bool("diff"):
-				return report.WriteDiff(c.App.Writer, files[0], files[1], [2]string{paths[0], paths[1]})
+				return report.WriteDiff(folded(c.App.Writer, report.Table), files[0], files[1], [2]string{paths[0], paths[1]})
 			case c.IsSet("html"):
 				var b bytes.Buffer
 				if err := writePage(&b, files); err != nil {
@@ -99,7 +99,7 @@ func reportCommand() *cli.Command {
 				return nil
 			}
 			for _, f := range files {
-				if err := writeReport(c.App.Writer, f, format); err != nil {
+				if err := writeReport(folded(c.App.Writer, format), f, format); err != nil {
 					return err
 				}
 			}

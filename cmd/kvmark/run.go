@@ -128,7 +128,7 @@ func deliver(c *cli.Context, show *display, f *result.File, path string, format 
 	if saveErr == nil {
 		show.note("result in %s", path)
 	}
-	if err := errors.Join(report.Write(c.App.Writer, f, format), saveErr); err != nil {
+	if err := errors.Join(report.Write(folded(c.App.Writer, format), f, format), saveErr); err != nil {
 		return err
 	}
 	if err != nil || !f.Valid() {
