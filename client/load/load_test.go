@@ -93,6 +93,9 @@ func TestAnHonestServerGivesValidCellsAndExactBooks(t *testing.T) {
 		{"a warm-up before each window", func(c *Config) { c.Warmup = 30 * time.Millisecond }, "set get"},
 		{"a pipeline", func(c *Config) { c.Pipeline = 7 }, "set get"},
 		{"a mix", func(c *Config) { c.Workload.Mix = workload.Mix{Sets: 1, Gets: 2} }, "mix"},
+		{"a mix in a pipeline of few keys", func(c *Config) {
+			c.Workload.Mix, c.Pipeline, c.Workload.Keys = workload.Mix{Sets: 1, Gets: 1}, 9, 6
+		}, "mix"},
 		{"Gets alone", func(c *Config) { c.Ops = []string{"get"} }, "get"},
 		{"sized values in a hot set", func(c *Config) {
 			c.Workload.ValueSize, c.Workload.Compressibility = workload.Size{Min: 1, Max: 3000}, 0.5
@@ -297,6 +300,37 @@ func TestALyingServerIsCaughtByTheRightCheck(t *testing.T) {
 				t.Errorf("QPS %v counts more than the %d right replies in %v s", cell.QPS, cell.OK, cell.Seconds)
 			}
 		})
+	}
+}
+
+// What was right once is not right for ever.
+func TestALostOverwriteAndAStaleReadAreWrongValues(t *testing.T) {
+	for _, size := range []workload.Size{{}, {Min: 100, Max: 100}} {
+		for _, lie := range []loadtest.Lie{loadtest.LoseOverwrites, loadtest.Stale} {
+			c := config(t, loadtest.Behaviour{Lie: lie, After: 20})
+			c.Workload.Keys, c.Workload.ValueSize = 5, size
+			cell := run(t, t.Context(), c).Cells[1]
+			if cell.Valid || !slices.Contains(failed(cell), "wrong_values") || !strings.Contains(cell.FirstError, "Sets before the last one") {
+				t.Errorf("%s, values of %v: valid %v, %s: %+v", lie, size, cell.Valid, cell.FirstError, cell.Checks)
+			}
+		}
+	}
+}
+
+// A Set that failed may have been executed or not: no value of its key is wrong until the next one is acknowledged.
+func TestASetThatFailedLeavesTheValueOpen(t *testing.T) {
+	c := config(t, loadtest.Behaviour{Lie: loadtest.Refuse, After: 20})
+	c.Workload.Keys, c.Workload.Mix, c.Pipeline = 5, workload.Mix{Sets: 1, Gets: 1}, 5
+	cell := run(t, t.Context(), c).Cells[0]
+	if cell.Wrong != 0 || cell.Errors == 0 {
+		t.Errorf("%d wrong, %d errors: %s", cell.Wrong, cell.Errors, cell.FirstError)
+	}
+	c = config(t, loadtest.Behaviour{Lie: loadtest.Reset, After: 200})
+	c.Workload.Keys, c.Pipeline = 5, 5
+	for _, cell := range run(t, t.Context(), c).Cells {
+		if cell.Wrong != 0 {
+			t.Errorf("%d wrong: %s", cell.Wrong, cell.FirstError)
+		}
 	}
 }
 
@@ -575,6 +609,7 @@ func idleWorker(t *testing.T, depth int) *worker {
 				}
 				switch rest = rest[n:]; string(args[0]) {
 				case "SET":
+					value = resp.AppendBulk(value[:0], args[2])
 					out = append(out, "+OK\r\n"...)
 				case "GET":
 					out = append(out, value...)
@@ -597,7 +632,7 @@ func idleWorker(t *testing.T, depth int) *worker {
 		l.Close()
 		<-done
 	})
-	w := &worker{gen: gen, conn: conn, written: newBitmap(1), timing: newTiming(32, false), second: newRowHistogram()}
+	w := &worker{gen: gen, conn: conn, written: newBitmap(1), last: newGenerations(1), timing: newTiming(32, false), second: newRowHistogram()}
 	w.pieces.reset(piecesOf(time.Minute))
 	if _, err := w.exchange(openPhase(mixed, 32), 0, 0); err != nil { // grow its buffers
 		t.Fatal(err)

@@ -184,7 +184,7 @@ func (s *server) hint(err error) error {
 func (s *session) probe() error {
 	w := s.workers[0]
 	w.setDeadline(time.Now().Add(targetTimeout))
-	w.key, w.value = w.gen.AppendKey(w.key[:0], 0), w.gen.AppendValue(w.value[:0], 0)
+	w.key, w.value = w.gen.AppendKey(w.key[:0], 0), w.gen.AppendGeneration(w.value[:0], 0, w.last.next(0, w.gen.Generations()))
 	if err := w.conn.Set(w.key, w.value); err != nil {
 		return fmt.Errorf("SET: %w", err)
 	}

@@ -34,6 +34,7 @@ type worker struct {
 	outOfStep error  // a reply came that is none of its request's, or without a request
 	dead      bool   // there is no connection, or it broke: it is replaced before the next phase
 	written   bitmap // the keys whose Set was acknowledged
+	last      generations
 
 	batch      []request
 	key, value []byte
@@ -53,7 +54,7 @@ func newWorker(id int, c Config) (*worker, error) {
 	if err != nil {
 		return nil, err
 	}
-	w := &worker{id: id, gen: gen, dead: true, written: newBitmap(c.Workload.Keys), second: newRowHistogram()}
+	w := &worker{id: id, gen: gen, dead: true, written: newBitmap(c.Workload.Keys), last: newGenerations(c.Workload.Keys), second: newRowHistogram()}
 	w.timing = newTiming(c.Pipeline, c.Rate.Open())
 	if c.Arrivals == Poisson {
 		w.arrivals = rand.New(rand.NewPCG(c.Workload.Seed, uint64(id)+1<<32)) // not the stream of its keys
@@ -67,9 +68,10 @@ func newWorker(id int, c Config) (*worker, error) {
 }
 
 type request struct {
-	op  workload.Op
-	n   int
-	due time.Duration // in open loop
+	op         workload.Op
+	n          int
+	generation uint8         // of the value that a Set writes, or that a Get must find
+	due        time.Duration // in open loop
 	// In open loop: when its reply would have come if this client had never been late.
 	undelayed time.Duration
 }
@@ -257,6 +259,11 @@ func (w *worker) exchange(p *phase, begin, free time.Duration) (now time.Duratio
 	if err != nil {
 		now = time.Since(p.t0)
 		w.outlast(p, sent, now, int64(len(w.batch)-answered))
+		for _, q := range w.batch[answered:] {
+			if q.op == workload.Set && p.kind != pings {
+				w.last.doubt(q.n)
+			}
+		}
 	}
 	busy := min(now, time.Duration(p.end.Load())) - begin
 	w.t.held += busy * time.Duration(counted)
@@ -338,9 +345,11 @@ func (w *worker) queue(k kind, due time.Duration) {
 	q.n = w.gen.Next(q.op)
 	w.key = w.gen.AppendKey(w.key[:0], q.n)
 	if q.op == workload.Get {
+		q.generation = w.last.sent(q.n)
 		w.conn.QueueGet(w.key)
 	} else {
-		w.value = w.gen.AppendValue(w.value[:0], q.n)
+		q.generation = w.last.next(q.n, w.gen.Generations())
+		w.value = w.gen.AppendGeneration(w.value[:0], q.n, q.generation)
 		w.conn.QueueSet(w.key, w.value)
 	}
 	w.batch = append(w.batch, q)
@@ -358,8 +367,10 @@ func (w *worker) receive(k kind, q request) (bool, error) {
 			w.t.answered[q.op]++
 			w.t.stored++
 			w.written.set(q.n)
+			w.last.acknowledge(q.n)
 			return true, nil
 		}
+		w.last.doubt(q.n)
 		return false, w.refused(q, err)
 	}
 	value, found, err := w.conn.ReceiveGet()
@@ -371,14 +382,39 @@ func (w *worker) receive(k kind, q request) (bool, error) {
 		w.t.misses++
 		w.t.note(fmt.Errorf("%s has no value for key %s", w.conn.Addr(), w.gen.AppendKey(nil, q.n)))
 		return false, nil
-	case !w.gen.Verify(value, q.n):
+	case !w.gen.VerifyGeneration(value, q.n, q.generation) && !w.passes(value, q):
 		w.t.answered[q.op]++
 		w.t.wrong++
-		w.t.note(fmt.Errorf("%s has the wrong value for key %s: %.80q", w.conn.Addr(), w.gen.AppendKey(nil, q.n), value))
+		w.t.note(w.wrong(value, q))
 		return false, nil
 	}
 	w.t.answered[q.op]++
 	return true, nil
+}
+
+// before is how many Sets ago value was the one of q's key: 0 the last, -1 none that can be told.
+func (w *worker) before(value []byte, q request) int {
+	all := int(w.gen.Generations())
+	for ago := range all {
+		if w.gen.VerifyGeneration(value, q.n, uint8((int(q.generation)+all-ago)%all)) {
+			return ago
+		}
+	}
+	return -1
+}
+
+// passes reports whether a value that is not the last one sent may be right: it is one of that key, and nothing is known of the last.
+func (w *worker) passes(value []byte, q request) bool {
+	return w.last.doubtful(q.n) && w.before(value, q) >= 0
+}
+
+// wrong is the error of a value that q's key must not have.
+func (w *worker) wrong(value []byte, q request) error {
+	key := w.gen.AppendKey(nil, q.n)
+	if ago := w.before(value, q); ago > 0 {
+		return fmt.Errorf("%s has an old value for key %s, that of %d Sets before the last one that it acknowledged: %.80q", w.conn.Addr(), key, ago, value)
+	}
+	return fmt.Errorf("%s has the wrong value for key %s: %.80q", w.conn.Addr(), key, value)
 }
 
 // refused counts an error reply; any other error breaks the connection and is returned.
@@ -412,7 +448,7 @@ func (w *worker) fill(stop <-chan struct{}, patience time.Duration, filled *atom
 				continue
 			}
 			w.key = w.gen.AppendKey(w.key[:0], n)
-			w.value = w.gen.AppendValue(w.value[:0], n)
+			w.value = w.gen.AppendGeneration(w.value[:0], n, w.last.next(n, w.gen.Generations()))
 			w.conn.QueueSet(w.key, w.value)
 			w.batch = append(w.batch, request{op: workload.Set, n: n})
 			size += len(w.value)
@@ -428,6 +464,7 @@ func (w *worker) fill(stop <-chan struct{}, patience time.Duration, filled *atom
 				return err
 			}
 			w.written.set(q.n)
+			w.last.acknowledge(q.n)
 		}
 		filled.Add(int64(len(w.batch)))
 	}
@@ -450,4 +487,45 @@ func (b *bitmap) set(i int) {
 		*w |= bit
 		b.count++
 	}
+}
+
+// generations knows for each key which generation of its value was sent last. A key belongs to one worker, whose requests go over
+// one connection in order: a Get must find the value of the last Set sent before it, if that was acknowledged.
+type generations struct {
+	last   []uint8          // by key, plus 1; 0: none was sent
+	failed map[int]struct{} // keys whose last Set failed, so that it may have been executed or not
+}
+
+func newGenerations(keys int) generations { return generations{last: make([]uint8, keys)} }
+
+// next is the generation of a Set that is about to be sent, of so many that can be told from each other.
+func (g *generations) next(n int, all uint8) uint8 {
+	generation := g.last[n]
+	if generation >= all {
+		generation = 0
+	}
+	g.last[n] = generation + 1
+	return generation
+}
+
+// sent is the generation sent last.
+func (g *generations) sent(n int) uint8 { return max(g.last[n], 1) - 1 }
+
+func (g *generations) acknowledge(n int) {
+	if len(g.failed) > 0 {
+		delete(g.failed, n)
+	}
+}
+
+// doubt notes that the last Set of n failed.
+func (g *generations) doubt(n int) {
+	if g.failed == nil {
+		g.failed = map[int]struct{}{}
+	}
+	g.failed[n] = struct{}{}
+}
+
+func (g *generations) doubtful(n int) bool {
+	_, is := g.failed[n]
+	return is
 }

@@ -45,8 +45,8 @@ func Explanations() []Explanation {
 			"All keys were proved to exist before, so the server lost some, or somebody else deletes them.",
 		},
 		{
-			"wrong_values", "every value was the one that its key must have",
-			"A server that gives wrong bytes fast is not fast.",
+			"wrong_values", "every value was that of the last Set of its key",
+			"A server that gives wrong bytes fast is not fast, nor one that loses overwrites. Each key belongs to one connection, and each value carries its generation: of classic data one digit, so that a value exactly 10, 20 ... Sets old passes, of others one of 250. Of a key whose last Set failed any generation passes.",
 			"Look at the value in the first error. On a target: does somebody else write the same keys?",
 		},
 		{

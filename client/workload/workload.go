@@ -1,16 +1,19 @@
 // Package workload makes the keys and values that a benchmark writes and reads back, for people who must be able to
-// repeat a run to the byte: everything follows from a seed, and every value can be told from its key alone.
+// repeat a run to the byte: everything follows from a seed, and every value can be told from its key and its generation: how often
+// the key was written before. So a lost overwrite and a stale read are wrong values, not right ones of some time before.
 //
 // The classic data are those of okuyama's own test client:
 //
 //	key    DataSaveKey123456789ABC_<worker>_<prefix>_<n>
 //	value  DataSaveValue_0987654321DEFGHIJKLMN0123456789_<worker>_<prefix>_<n>
 //
-// with n in the worker's own key space 0..Keys-1. With a [Config.ValueSize] the value is instead as long as asked, and
+// with n in the worker's own key space 0..Keys-1; of later generations the last digit of "0123456789" is another one, in turn, so
+// that ten can be told from each other. With a [Config.ValueSize] the value is instead as long as asked, and
 // as compressible as asked:
 //
 //	+------------------------------------------+----------------------------+
-//	| random bytes from (seed, worker, n)      | filler, the same for all   |
+//	| random bytes from seed, worker, n and    | filler, the same for all   |
+//	| generation (of 250)                      |                            |
 //	| about (1-compressibility) x size, min 8  | the rest                   |
 //	+------------------------------------------+----------------------------+
 //
@@ -147,14 +150,35 @@ func (g *Generator) AppendKey(dst []byte, n int) []byte {
 	return strconv.AppendInt(append(dst, g.keyHead...), int64(n), 10)
 }
 
-// AppendValue appends the one value that the key of n has.
-func (g *Generator) AppendValue(dst []byte, n int) []byte {
+// AppendValue appends the first value that the key of n has.
+func (g *Generator) AppendValue(dst []byte, n int) []byte { return g.AppendGeneration(dst, n, 0) }
+
+// Generations is how many generations of a value differ from each other: the next is as the first.
+func (g *Generator) Generations() uint8 {
 	if g.size.Classic() {
-		return strconv.AppendInt(append(dst, g.valueHead...), int64(n), 10)
+		return classicGenerations
+	}
+	return sizedGenerations
+}
+
+const (
+	classicGenerations = 10
+	sizedGenerations   = 250
+)
+
+// AppendGeneration appends the value that the key of n has once it was written that often before. All generations are as long and, since
+// they differ where values of different keys do, as compressible.
+func (g *Generator) AppendGeneration(dst []byte, n int, generation uint8) []byte {
+	if g.size.Classic() {
+		at := len(dst) + len(valueHead) - len("9_")
+		dst = strconv.AppendInt(append(dst, g.valueHead...), int64(n), 10)
+		dst[at] = '0' + (9+generation)%10
+		return dst
 	}
 	x := splitmix(g.seed ^ uint64(n))
 	size := g.size.length(x)
 	random := min(size, max(8, int(float64(size)*g.random)))
+	x ^= uint64(generation) << 32
 	for random >= 8 {
 		x = splitmix(x)
 		dst = append(dst, byte(x), byte(x>>8), byte(x>>16), byte(x>>24), byte(x>>32), byte(x>>40), byte(x>>48), byte(x>>56))
@@ -173,9 +197,12 @@ func (g *Generator) AppendValue(dst []byte, n int) []byte {
 	return dst
 }
 
-// Verify reports whether value is the one that the key of n must have.
-func (g *Generator) Verify(value []byte, n int) bool {
-	g.scratch = g.AppendValue(g.scratch[:0], n)
+// Verify reports whether value is the first one of the key of n.
+func (g *Generator) Verify(value []byte, n int) bool { return g.VerifyGeneration(value, n, 0) }
+
+// VerifyGeneration reports whether value is that of the key of n and its generation.
+func (g *Generator) VerifyGeneration(value []byte, n int, generation uint8) bool {
+	g.scratch = g.AppendGeneration(g.scratch[:0], n, generation)
 	return bytes.Equal(value, g.scratch)
 }
 

@@ -476,3 +476,28 @@ func FuzzParse(f *testing.F) {
 		}
 	})
 }
+
+// Generations of a value differ from each other, and in nothing else that a measurement depends on.
+func TestGenerationsDifferAndAreAlike(t *testing.T) {
+	for _, size := range []Size{{}, {Min: 8, Max: 8}, {Min: 64, Max: 1024}} {
+		c := Config{Seed: 5, Workers: 2, Keys: 10, ValueSize: size}
+		if !size.Classic() {
+			c.Compressibility = 0.5
+		}
+		g, err := c.New(1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		seen, first := map[string]bool{}, g.AppendValue(nil, 7)
+		for generation := range g.Generations() {
+			v := g.AppendGeneration([]byte("before"), 7, generation)[len("before"):]
+			if len(v) != len(first) || seen[string(v)] || !g.VerifyGeneration(v, 7, generation) {
+				t.Errorf("%v: generation %d is %q, the first %q", size, generation, v, first)
+			}
+			seen[string(v)] = true
+			if g.Verify(v, 7) != (generation == 0) || g.VerifyGeneration(v, 8, generation) {
+				t.Errorf("%v: generation %d passes for another", size, generation)
+			}
+		}
+	}
+}

@@ -27,42 +27,42 @@ type Lie string
 
 // The lies. Those about commands begin after [Behaviour.After] of them.
 const (
-	Honest        Lie = ""
-	DropReply     Lie = "drop one reply"
-	WrongValue    Lie = "give one wrong value"
-	OtherValue    Lie = "give another key's value once"
-	Miss          Lie = "deny one key"
-	Lose          Lie = "acknowledge one key's Sets without storing it"
-	StandStill    Lie = "stand still for a while"
-	Refuse        Lie = "answer one command with an error"
-	WrongKind     Lie = "answer one command with a number"
-	Reset         Lie = "close one connection"
-	Silence       Lie = "never answer again"
-	Die           Lie = "die"
-	Miscount      Lie = "count one command too few"
-	DoubleCount   Lie = "count every command twice"
-	MiscountWAL   Lie = "count one log record too many"
-	Procs         Lie = "change GOMAXPROCS"
-	Trickle       Lie = "send every byte by itself" // odd, but right
-	Garbage       Lie = "print no ready line"
-	Mute          Lie = "print nothing"
-	NoStart       Lie = "end at once"
-	OtherRunID    Lie = "be another server in the ready line"
-	OtherInfo     Lie = "be another server in INFO"
-	NotEmpty      Lie = "start with keys"
-	BadExit       Lie = "end with an error"
-	IgnoreSIGTERM Lie = "ignore SIGTERM"
-	NoInfo        Lie = "know no INFO"
-	NoCounts      Lie = "tell nothing of what it did"
-	NoSet         Lie = "know no SET"
-	NoAuth        Lie = "want a password"
-	OtherProtocol Lie = "speak HTTP"
-	NoProtocol    Lie = "say nothing at all"
-	Twice         Lie = "answer every Set twice"
-	TwiceOnce     Lie = "answer one Set twice"
-	LoseOverwrite Lie = "acknowledge one overwrite without storing it"
-	Stale         Lie = "give the value before the last once"
-	Forget        Lie = "not give back what was stored"
+	Honest         Lie = ""
+	DropReply      Lie = "drop one reply"
+	WrongValue     Lie = "give one wrong value"
+	OtherValue     Lie = "give another key's value once"
+	Miss           Lie = "deny one key"
+	Lose           Lie = "acknowledge one key's Sets without storing it"
+	StandStill     Lie = "stand still for a while"
+	Refuse         Lie = "answer one command with an error"
+	WrongKind      Lie = "answer one command with a number"
+	Reset          Lie = "close one connection"
+	Silence        Lie = "never answer again"
+	Die            Lie = "die"
+	Miscount       Lie = "count one command too few"
+	DoubleCount    Lie = "count every command twice"
+	MiscountWAL    Lie = "count one log record too many"
+	Procs          Lie = "change GOMAXPROCS"
+	Trickle        Lie = "send every byte by itself" // odd, but right
+	Garbage        Lie = "print no ready line"
+	Mute           Lie = "print nothing"
+	NoStart        Lie = "end at once"
+	OtherRunID     Lie = "be another server in the ready line"
+	OtherInfo      Lie = "be another server in INFO"
+	NotEmpty       Lie = "start with keys"
+	BadExit        Lie = "end with an error"
+	IgnoreSIGTERM  Lie = "ignore SIGTERM"
+	NoInfo         Lie = "know no INFO"
+	NoCounts       Lie = "tell nothing of what it did"
+	NoSet          Lie = "know no SET"
+	NoAuth         Lie = "want a password"
+	OtherProtocol  Lie = "speak HTTP"
+	NoProtocol     Lie = "say nothing at all"
+	Twice          Lie = "answer every Set twice"
+	TwiceOnce      Lie = "answer one Set twice"
+	LoseOverwrites Lie = "acknowledge overwrites without storing them"
+	Stale          Lie = "give the value before the last once"
+	Forget         Lie = "not give back what was stored"
 )
 
 // Behaviour is what a server does.
@@ -333,7 +333,7 @@ func (s *server) answer(dst []byte, args [][]byte) (reply []byte, closed bool) {
 	case "set":
 		s.records++
 		old, stored := s.data[string(args[1])]
-		if stored && s.Lie == LoseOverwrite && due("set") {
+		if stored && s.Lie == LoseOverwrites && s.calls["set"] > int64(s.After) {
 			return resp.AppendSimple(dst, "OK"), false
 		}
 		if stored && s.Lie == Stale {
