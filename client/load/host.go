@@ -108,6 +108,9 @@ type Reading struct {
 // Info is the server's INFO by field.
 func (r Reading) Info() map[string]string { return r.e.server }
 
+// Counts reports whether the server tells at all how often it has executed commands.
+func (r Reading) Counts() bool { return r.e.server.counts() }
+
 // Calls is how often the server has executed a command.
 func (r Reading) Calls(command string) (int64, error) { return r.e.server.calls(command) }
 

@@ -39,6 +39,16 @@ func (in info) number(name string) *float64 {
 	return result.Number(x)
 }
 
+// counts reports whether the server tells at all how often it has executed commands.
+func (in info) counts() bool {
+	for name := range in {
+		if strings.HasPrefix(name, "cmdstat_") {
+			return true
+		}
+	}
+	return false
+}
+
 // calls is how often the server has executed a command. A command that never came has no line.
 //
 //	cmdstat_set:calls=123,usec=...,failed_calls=0,rejected_calls=0

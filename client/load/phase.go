@@ -23,6 +23,7 @@ type outcome struct {
 	began   time.Time
 	paused  pauseSum // when this process did not run
 	slices  windowSlices
+	stops   stops // of the server
 }
 
 // cutGrace is how long replies may still take once the run has been interrupted.
@@ -56,6 +57,7 @@ func (s *session) phase(ctx context.Context, k kind, r Rate, length time.Duratio
 	p.t0 = time.Now()
 	close(p.start)
 	clock := s.server.followCPU(p.t0, piece, done)
+	stopped := s.server.followStops(p.t0, done)
 	out := outcome{began: p.t0, cut: s.watch(ctx, p, done, progress)}
 	out.paused = s.pauses.between(p.t0, time.Now())
 
@@ -74,7 +76,7 @@ func (s *session) phase(ctx context.Context, k kind, r Rate, length time.Duratio
 	window := min(time.Duration(p.end.Load()), out.stopped)
 	out.seconds = window.Seconds()
 	out.rows = p.series.finish(window)
-	out.slices = s.slices(window, piece, clock())
+	out.slices, out.stops = s.slices(window, piece, clock()), stopped()
 	return out
 }
 

@@ -112,11 +112,19 @@ const passwordEnv = "KVMARK_PASSWORD"
 // runtimeVariables are what the runtime of a Go program obeys and what changes its numbers.
 var runtimeVariables = []string{"GOGC", "GOMEMLIMIT", "GOMAXPROCS", "GODEBUG"}
 
+// ServerGODEBUG is where a program that was started with GODEBUG, and has started itself again without, keeps it for servers: see
+// [RuntimeEnv]. A running program can not take back such as gctrace=1, which is meant for the server.
+const ServerGODEBUG = "KVMARK_SERVER_GODEBUG"
+
 // RuntimeEnv is what this process's environment says to the runtime of a Go program, and so to servers, as far as nothing else is asked.
 func RuntimeEnv() []string {
 	var env []string
 	for _, name := range runtimeVariables {
-		if value := os.Getenv(name); value != "" {
+		value := os.Getenv(name)
+		if name == "GODEBUG" && value == "" {
+			value = os.Getenv(ServerGODEBUG)
+		}
+		if value != "" {
 			env = append(env, name+"="+value)
 		}
 	}
@@ -128,7 +136,7 @@ func RuntimeEnv() []string {
 func environ() []string {
 	return slices.DeleteFunc(os.Environ(), func(kv string) bool {
 		name, _, _ := strings.Cut(kv, "=")
-		return name == passwordEnv || slices.Contains(runtimeVariables, name)
+		return name == passwordEnv || name == ServerGODEBUG || slices.Contains(runtimeVariables, name)
 	})
 }
 

@@ -3,6 +3,7 @@ package load
 import (
 	"context"
 	"fmt"
+	"runtime"
 	"slices"
 	"time"
 
@@ -64,7 +65,7 @@ func serverRow(before, after edge) result.ServerRow {
 		Checkpoint:  b["checkpoint_in_progress"] == "1" || deref(delta("checkpoints")) > 0,
 		MinorFaults: delta("minor_faults"), MajorFaults: delta("major_faults"),
 		ReadBytes: delta("read_bytes"), WriteBytes: delta("write_bytes"), RSSBytes: b.number("used_memory_rss"),
-		ClientGC: result.Number(after.own.cycles - before.own.cycles),
+		ClientGC: result.Number(after.own.cycles - before.own.cycles), InfoUS: result.Number(float64(after.took.Nanoseconds()) / 1e3),
 	}
 	if user, sys := delta("used_cpu_user"), delta("used_cpu_sys"); user != nil && sys != nil {
 		r.CPUSeconds = result.Number(*user + *sys)
@@ -135,7 +136,11 @@ func findCauses(rows []result.Row) {
 		if r.Cause != "" || r.Seconds < 0.99 || deref(r.QPS) >= slowShare*qps && deref(r.P99US) <= slowTimes*p99 {
 			continue
 		}
-		rows[i].Cause = cause(r, usual)
+		need := deref(r.P99US) / 1e6
+		if deref(r.QPS) < slowShare*qps {
+			need = (1 - deref(r.QPS)/qps) * r.Seconds
+		}
+		rows[i].Cause = cause(r, explainShare*need, usual)
 	}
 }
 
@@ -144,14 +149,19 @@ const (
 	minRows   = 5 // fewer have no usual second
 	slowShare = 0.75
 	slowTimes = 3
+	// What is named as the cause must have taken this part of the time that was lost, or of the p99 where the rate was as usual.
+	explainShare = 0.5
+
+	fsyncCause = "fsync: "
 
 	stallSeconds = 0.5 // a row that long without a single reply stands out by itself,
 	stallReplies = 10  // where so many a second are usual
 	noReply      = "no reply at all"
 )
 
-// cause says what was unusual in a second, the most telling first. A cause is a guess: two things in one second.
-func cause(r result.Row, usual func(func(result.Row) *float64) float64) string {
+// cause says what was unusual in a second and took at least so many seconds of it, where its length is known, the most telling
+// first. A cause is a guess: two things in one second.
+func cause(r result.Row, need float64, usual func(func(result.Row) *float64) float64) string {
 	s := r.Server
 	if s == nil {
 		return "the server gave no account of this second"
@@ -166,19 +176,20 @@ func cause(r result.Row, usual func(func(result.Row) *float64) float64) string {
 		})
 		return x, x > times*u
 	}
-	if us, more := most(func(s *result.ServerRow) *float64 { return s.WALSyncUS }, 3); more && us > 5_000 {
-		return fmt.Sprintf("fsync: %.0f took %.0f ms on average", deref(s.WALSyncs), us/1e3)
+	cpus := float64(runtime.NumCPU())
+	if us, more := most(func(s *result.ServerRow) *float64 { return s.WALSyncUS }, 3); more && us > 5_000 && deref(s.WALSyncs)*us/1e6 >= need {
+		return fmt.Sprintf(fsyncCause+"%.0f took %.0f ms on average", deref(s.WALSyncs), us/1e3)
 	}
-	if share, more := most(func(s *result.ServerRow) *float64 { return s.StealShare }, 2); more && share > 0.02 {
+	if share, more := most(func(s *result.ServerRow) *float64 { return s.StealShare }, 2); more && share > 0.02 && share*cpus*r.Seconds >= need {
 		return fmt.Sprintf("steal: the hypervisor took %.0f %% of the CPU time", 100*share)
 	}
-	if share, more := most(func(s *result.ServerRow) *float64 { return s.OthersShare }, 1.5); more && share > 0.1 {
+	if share, more := most(func(s *result.ServerRow) *float64 { return s.OthersShare }, 1.5); more && share > 0.1 && share*cpus*r.Seconds >= need {
 		return fmt.Sprintf("other load: other processes used %.0f %% of the CPUs", 100*share)
 	}
 	if s.Checkpoint {
 		return "a checkpoint ran"
 	}
-	if pause := deref(s.GCPauseMaxUS); pause > 1_000 && pause > deref(r.P99US)/4 {
+	if pause := deref(s.GCPauseMaxUS); pause > 1_000 && pause/1e6 >= need {
 		return fmt.Sprintf("GC: a pause of up to %.1f ms", pause/1e3)
 	}
 	if n, more := most(func(s *result.ServerRow) *float64 { return s.GCCycles }, 1.5); more && n > 0 {

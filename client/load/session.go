@@ -308,7 +308,8 @@ func (o own) schedP99(before own) *float64 {
 
 // edge is everything that is read at one end of a window, while the workers rest.
 type edge struct {
-	at     time.Time // half way between asking the server and its answer
+	at     time.Time     // half way between asking the server and its answer
+	took   time.Duration // from asking to the answer
 	server info
 	own    own
 	load   result.Load
@@ -317,7 +318,7 @@ type edge struct {
 func (s *session) edge(ctx context.Context) (edge, error) {
 	asked := time.Now()
 	in, err := s.info(ctx)
-	return edge{between(asked), in, readOwn(), result.CaptureLoad()}, err
+	return edge{between(asked), time.Since(asked), in, readOwn(), result.CaptureLoad()}, err
 }
 
 // pingSlices of that length belong to each window, half of them before it and half after it.
@@ -377,6 +378,7 @@ func (s *session) cell(ctx context.Context, op string) (*result.Cell, error) {
 	samples := s.sample(ctx, op, before)
 	out := s.phase(ctx, k, s.Rate, s.Duration, s.progress(op, "measure"))
 	join(out.rows, samples())
+	out.stops.explain(out.rows)
 	s.pauses.excuse(out.rows, out.began)
 	var after edge
 	if out.silent {

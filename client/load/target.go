@@ -212,8 +212,11 @@ func (s *session) dialTarget(ctx context.Context, name string) (*client.Conn, er
 	if err == nil {
 		in, err = readInfo(c)
 	}
+	said, _ := errors.AsType[*client.ServerError](err)
 	switch id := in["run_id"]; {
-	case errors.As(err, new(*client.ServerError)): // it has no INFO, or not for us
+	case said != nil && (strings.HasPrefix(said.Text, "NOAUTH") || strings.HasPrefix(said.Text, "LOADING")): // nor will it do anything else
+		err = fmt.Errorf("INFO: %w", s.server.hint(err))
+	case said != nil: // it has no INFO, or not for us
 		err = nil
 	case err != nil:
 		err = fmt.Errorf("INFO: %w", s.server.hint(err))

@@ -159,12 +159,14 @@ func (g group) verdict() []string {
 	var failed []string
 	valid := 0
 	bounds := map[string]int{}
+	unchecked := false
 	for _, c := range g.cells {
 		if c.Valid {
 			valid++
 		}
 		bounds[c.Client.Bound]++
 		for _, check := range c.Checks {
+			unchecked = unchecked || check.Name == "books_commands" && strings.HasPrefix(check.Detail, result.NoCounters)
 			if !check.Pass {
 				where := ""
 				if len(g.cells) > 1 {
@@ -180,6 +182,9 @@ func (g group) verdict() []string {
 	}
 	if len(g.cells) > 1 {
 		word += fmt.Sprintf(" (%d of %d repeats)", valid, len(g.cells))
+	}
+	if unchecked {
+		word += ", but for the books of commands: " + result.NoCounters
 	}
 	if share := g.median(func(c result.Cell) *float64 { return c.Client.CeilingShare }); share != nil {
 		bound := "server-bound"

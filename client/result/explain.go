@@ -17,9 +17,9 @@ func Explanations() []Explanation {
 			"If it was interrupted, run it again. If the server died, its last words stand in the detail.",
 		},
 		{
-			"client_ran", "this process, and its machine, ran within the window: never 0.25 s at once without, and 5 % of it (30 ms of a short one) in all",
+			"client_ran", "this process, and its machine, ran within the window: never stopped for 0.25 s at once, nor for 5 % of it in pauses of 0.1 s and more",
 			"A client that is stopped (Ctrl-Z, a suspended laptop, a paused virtual machine, no CPU) sends and reads nothing; its clock goes on, and the server gets the blame. " +
-				"It is seen by a tick every 10 ms that comes 20 ms late while the process used no CPU time: less is what a machine at rest does too.",
+				"It is seen by a tick every 10 ms that comes 20 ms late while the process used no CPU time: less is what a machine at rest does too, and less than 0.1 s what a busy one does.",
 			"Run it again, on a machine that stays awake and has a CPU for the client. The other failed checks of this window mean nothing.",
 		},
 		{

@@ -149,6 +149,9 @@ func describe(b []byte, err error) error {
 
 // validate refuses numbers that no measurement can give.
 func (f *File) validate() error {
+	if len(f.Cells) == 0 && !f.Interrupted && f.Started.IsZero() {
+		return errors.New("it holds no measurement: neither when one began nor any cell")
+	}
 	for i, c := range f.Cells {
 		switch {
 		case c.Mode == "" || c.Op == "":

@@ -353,6 +353,7 @@ type ServerRow struct {
 	ClientGC     *float64 `json:"client_gc_cycles"`
 	OthersShare  *float64 `json:"others_cpu_share"`
 	StealShare   *float64 `json:"steal_share"`
+	InfoUS       *float64 `json:"info_us,omitempty"` // how long the server took to answer the question for this row
 }
 
 // Comparison is a verdict over cells; see package compare.
@@ -370,6 +371,9 @@ type Comparison struct {
 	PHolm   *float64 `json:"p_holm"`
 	Verdict string   `json:"verdict"` // higher, lower, same within X, inconclusive
 }
+
+// NoCounters begins the detail of a check that passes because a server, or a proxy before it, does not tell what it would need.
+const NoCounters = "n/a: the server gives no counters"
 
 // Number is x, or nil where x is not a number that JSON can carry.
 func Number(x float64) *float64 {

@@ -10,10 +10,13 @@ import (
 	"os"
 	"os/signal"
 	"runtime/debug"
+	"slices"
+	"strings"
 	"syscall"
 
 	"github.com/urfave/cli/v2"
 
+	"kvmark/client/load"
 	"kvmark/client/result"
 	"kvmark/cmd/internal/secret"
 )
@@ -27,9 +30,24 @@ const (
 )
 
 func main() {
+	keepGODEBUG()
 	debug.SetTraceback("crash")                             // a crash ends with SIGABRT, not with the exit code of a mistake on the command line
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) // a reader of our output that is gone is an error of writing, not our end
 	os.Exit(run(context.Background(), os.Args, os.Stdout, os.Stderr))
+}
+
+// keepGODEBUG starts this program again without GODEBUG, which is for the server: gctrace=1 would write into our own output, and other
+// keys would change what measures. Where a program can not replace itself (Windows), it stays as it is.
+func keepGODEBUG() {
+	value := os.Getenv("GODEBUG")
+	self, err := os.Executable()
+	if value == "" || err != nil {
+		return
+	}
+	env := slices.DeleteFunc(os.Environ(), func(kv string) bool {
+		return strings.HasPrefix(kv, "GODEBUG=") || strings.HasPrefix(kv, load.ServerGODEBUG+"=")
+	})
+	_ = syscall.Exec(self, os.Args, append(env, load.ServerGODEBUG+"="+value)) // returns only if it cannot
 }
 
 // usageError is a command line that cannot work.
