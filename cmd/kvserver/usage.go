@@ -24,14 +24,10 @@ func checkSecrets(app *cli.App, args []string) error {
 			flags = append(flags, secret.Flag{Name: name, Valued: !alone, Holds: name == "password"})
 		}
 	}
-	err := secret.Check(flags, args[2:])
-	switch {
-	case err == nil:
-		return nil
-	case command.Name == checkName:
-		return unchecked(usageError{err})
+	if err := secret.Check(flags, args[2:]); err != nil {
+		return usageError{err}
 	}
-	return usageError{err}
+	return nil
 }
 
 // onUsageError is called with what package flag says of a command line that it cannot read.
