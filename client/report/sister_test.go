@@ -243,9 +243,13 @@ func TestSisterPages(t *testing.T) {
 
 func TestAServerThatHoldsTheClientBackHasAKnee(t *testing.T) {
 	point := func(offered, sent, received, waiting float64) result.Cell {
-		return result.Cell{Op: "conns", Repeat: 1, Valid: true, QPS: number(received), Config: map[string]string{"connections": "500", "rate": fmt.Sprint(offered)},
-			Conns: &result.Conns{Connections: 500, Offered: number(offered), Sent: number(sent), Received: number(received), ReceivedShare: number(received / offered),
-				WaitingBefore: number(waiting), WaitingAfter: number(waiting), ConnectPerSec: number(4000)}}
+		return result.Cell{
+			Op: "conns", Repeat: 1, Valid: true, QPS: number(received), Config: map[string]string{"connections": "500", "rate": fmt.Sprint(offered)},
+			Conns: &result.Conns{
+				Connections: 500, Offered: number(offered), Sent: number(sent), Received: number(received), ReceivedShare: number(received / offered),
+				WaitingBefore: number(waiting), WaitingAfter: number(waiting), ConnectPerSec: number(4000),
+			},
+		}
 	}
 	for name, tt := range map[string]struct {
 		last result.Cell

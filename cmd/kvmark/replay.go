@@ -97,14 +97,19 @@ func notRestored(first, now *result.File) []result.Warning {
 	differs("the server's build", a.Server.BuildSettings, b.Server.BuildSettings)
 	differs("the server's binary, SHA-256", a.Binary.SHA256, b.Binary.SHA256)
 	for _, v := range []struct{ name, then, now string }{
-		{"GOGC", a.Server.GOGC, b.Server.GOGC}, {"GOMEMLIMIT", a.Server.GOMEMLIMIT, b.Server.GOMEMLIMIT}, {"GOMAXPROCS", a.Server.GOMAXPROCS, b.Server.GOMAXPROCS},
+		{"GOGC", a.Server.GOGC, b.Server.GOGC},
+		{"GOMEMLIMIT", a.Server.GOMEMLIMIT, b.Server.GOMEMLIMIT},
+		{"GOMAXPROCS", a.Server.GOMAXPROCS, b.Server.GOMAXPROCS},
 		{"I/O", a.Server.IO, b.Server.IO},
 	} {
 		differs("the server's "+v.name, v.then, v.now)
 	}
 	for _, v := range []struct{ name, then, now string }{
-		{"toolchain", a.Client.Go, b.Client.Go}, {"version", first.Version, now.Version}, {"GOGC", a.Client.GOGC, b.Client.GOGC},
-		{"GOMEMLIMIT", a.Client.GOMEMLIMIT, b.Client.GOMEMLIMIT}, {"GOMAXPROCS", a.Client.GOMAXPROCS, b.Client.GOMAXPROCS},
+		{"toolchain", a.Client.Go, b.Client.Go},
+		{"version", first.Version, now.Version},
+		{"GOGC", a.Client.GOGC, b.Client.GOGC},
+		{"GOMEMLIMIT", a.Client.GOMEMLIMIT, b.Client.GOMEMLIMIT},
+		{"GOMAXPROCS", a.Client.GOMAXPROCS, b.Client.GOMAXPROCS},
 	} {
 		differs("kvmark's "+v.name, v.then, v.now)
 	}
