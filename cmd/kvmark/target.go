@@ -31,7 +31,7 @@ func parseTarget(c *cli.Context) (t load.Target, err error) {
 	}
 	for _, name := range []string{"tls-ca", "tls-cert", "tls-key", "tls-skip-verify"} {
 		if c.IsSet(name) && !t.TLS.On {
-			return t, fmt.Errorf("--%s has no effect without --target rediss://...", name)
+			return t, fmt.Errorf("--%s has no effect without --target rediss://HOST", name)
 		}
 	}
 	if !t.TLS.On {

@@ -80,7 +80,7 @@ type figures struct {
 
 // cell is one line of the table.
 type cell struct {
-	server, arrivals          string
+	arrivals                  string
 	gomaxprocs, workers, rate int
 	minimal, kvmark           figures
 }
