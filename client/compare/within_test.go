@@ -152,7 +152,7 @@ func coverage(runs []record, above, below func(record) []float64) (hits int) {
 }
 
 // What the interval says is about its own window. Between runs of the same binary there is more, which it leaves out: how often
-// it holds the median of all other runs shows how much, and is what README says.
+// it holds the median of all other runs shows how much, and is what testdata/docs/numbers.md says.
 func TestIntervalWithinARunAgainstOtherRuns(t *testing.T) {
 	ok := func(r record) []float64 { return r.OK }
 	cpu := func(r record) []float64 { return r.CPU }
@@ -164,7 +164,7 @@ func TestIntervalWithinARunAgainstOtherRuns(t *testing.T) {
 	}
 	t.Logf("of %d intervals of one run, %d of QPS and %d of CPU per operation hold the median of the other runs", n, hitsQPS, hitsCPU)
 	if n != 12 || hitsQPS != 5 || hitsCPU != 4 {
-		t.Errorf("%d runs, %d and %d hits; README says 12, 5 and 4", n, hitsQPS, hitsCPU)
+		t.Errorf("%d runs, %d and %d hits; testdata/docs/numbers.md says 12, 5 and 4", n, hitsQPS, hitsCPU)
 	}
 }
 

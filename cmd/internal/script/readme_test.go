@@ -16,12 +16,20 @@ import (
 	"time"
 )
 
-// TestReadme executes every command that README.md shows, in order, as it stands there but for the length of the measurements.
+// TestReadme executes every command that README.md and the pages in testdata/docs show, in order, as it stands there but for the length of the measurements.
 // `make test` is what runs this test. redis-cli and redis-benchmark are used where they are installed.
 func TestReadme(t *testing.T) {
-	text, err := os.ReadFile(filepath.Join(root, "README.md"))
-	if err != nil {
-		t.Fatal(err)
+	pages, err := filepath.Glob(filepath.Join(root, "testdata", "docs", "*.md"))
+	if err != nil || len(pages) == 0 {
+		t.Fatalf("pages beside README.md: %v, %v", pages, err)
+	}
+	var commands []string
+	for _, path := range append([]string{filepath.Join(root, "README.md")}, pages...) {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		commands = append(commands, readmeCommands(string(text))...)
 	}
 	source, err := filepath.Abs(root)
 	if err != nil {
@@ -31,7 +39,6 @@ func TestReadme(t *testing.T) {
 	if err := os.Symlink(bin, filepath.Join(dir, "bin")); err != nil {
 		t.Fatal(err)
 	}
-	commands := readmeCommands(string(text))
 	if len(commands) < 10 {
 		t.Fatalf("found only %d commands in README.md", len(commands))
 	}
