@@ -2,6 +2,8 @@ package kvserver
 
 import (
 	"cmp"
+	"fmt"
+	"runtime"
 	"runtime/debug"
 	"slices"
 	"time"
@@ -9,45 +11,57 @@ import (
 	"kvmark/kvserver/resp"
 )
 
-// freeBytes is what a connection may hold of half-arrived commands and of replies that wait to be sent without asking.
-// Whatever is more comes out of a budget that all connections share, so that no number of slow clients with big values makes
-// the server run out of memory: it holds at most
+// freeBytes is what a connection may hold of commands that have not run and of replies that wait to be sent without asking, and its
+// mailbox as well. Whatever is more comes out of a budget that all connections share, so that no number of slow clients with big
+// values makes the server run out of memory. What counts is the memory of the buffers, not the bytes in them:
 //
-//	max clients * (a few times freeBytes)  +  a few times the budget
+//	commands that have arrived in part, or wait   the buffer, which is at most twice as big as what has arrived
+//	replies that wait                             the buffer
+//	messages for a subscriber                     the arrays, none of which grows
+//	commands queued by MULTI                      their bytes and the notes on them
 //
-// where the factor covers that a buffer grows by copying and that its garbage takes a while to be collected.
+// Together these are at most --max-buffered + 2 * freeBytes * max clients. The process takes more: the data; what the commands that
+// run just now make (a SET of n bytes has them once more in the record for the log); and what has been let go of and not been
+// collected yet, of which there is about a quarter of the budget when more than half of it is in use (see letGo).
 const freeBytes = 64 << 10
 
 const errBudget = "ERR too many bytes in flight: the commands and replies of all connections together exceed the server's --max-buffered"
+
+const errAhead = "ERR too many commands sent without taking their replies: %d bytes of them wait, and --max-buffered has no room for more; read while you write"
 
 // notCounted is what session.held is of a connection that has been cut off, or has ended.
 const notCounted = -1
 
 // holdAll counts what the session holds now. It reports false if the budget has no room for it; then it counts as before.
-func (s *session) holdAll() bool { return s.hold(cap(s.out)) }
+func (s *session) holdAll() bool { return s.hold(cap(s.out), len(s.in.buf), false) }
 
 // holdMore counts more bytes of a reply before it is made, and returns why it cannot be, or "".
 func (s *session) holdMore(more int) string {
 	switch size := len(s.out) - s.start + more; {
 	case size > s.srv.opts.MaxReply:
 		return replyTooLong(size, s.srv.opts.MaxReply)
-	case !s.hold(len(s.out) + more):
+	case !s.hold(len(s.out)+more, len(s.in.buf), false):
 		return errBudget
 	}
 	return ""
 }
 
-// hold is holdAll for replies of a number of bytes.
-func (s *session) hold(out int) bool {
-	want := int64(out+s.parser.Size()) + s.pending.Load() + s.transactionBytes()
-	if want <= freeBytes {
-		want = 0
-	}
+// hold is holdAll for buffers of other sizes. What is read ahead is counted only if there is room at once and for others, too.
+func (s *session) hold(out, in int, ahead bool) bool {
+	in = max(in, int(s.pending.Load()))
+	want := int64(out+in+s.parser.Size()) + s.transactionBytes()
+	want = max(0, want-freeBytes)
 	old := s.held.Load()
-	if old == want || old == notCounted {
+	switch {
+	case old == want || old == notCounted:
 		return true
-	}
-	if !s.srv.reserve(want - old) {
+	case want < old:
+		s.srv.letGo(old - want)
+	case ahead:
+		if int64(in) > max(freeBytes, s.srv.opts.MaxBuffered/shares) || !s.srv.fits(want-old) {
+			return false
+		}
+	case !s.srv.reserve(want - old):
 		return false
 	}
 	if !s.held.CompareAndSwap(old, want) { // just cut off
@@ -56,21 +70,77 @@ func (s *session) hold(out int) bool {
 	return true
 }
 
-// reserve takes so many bytes, which may be negative, out of the budget. If there are too few, those go whose clients do not take
-// what they have asked for; if there are still too few then, it reports false.
-func (srv *Server) reserve(more int64) bool {
-	fits := func() bool {
-		if total := srv.buffered.Add(more); more <= 0 || total <= srv.opts.MaxBuffered {
-			return true
-		}
-		srv.buffered.Add(-more)
+// shares is the part of the budget that one connection may have for commands that wait because it takes no replies: an eighth.
+const shares = 8
+
+// makeRoom sees to it that something can be read behind what has been. It reports false if the budget has no room for it.
+func (s *session) makeRoom(ahead bool) bool {
+	in := &s.in
+	if in.room() {
+		return true
+	}
+	n := grown(in.have, s.parser.Need())
+	if !s.hold(cap(s.out), n, ahead) {
 		return false
 	}
-	if fits() || srv.cutOffSlow(more) && fits() {
+	s.srv.garbage.Add(int64(len(in.buf)))
+	in.resize(n)
+	return true
+}
+
+// refuse ends the connection with an error, and lets go at once of what it has sent, so that others get the memory.
+func (s *session) refuse(text string) {
+	start := len(s.out)
+	s.out = resp.AppendError(s.out, text)
+	s.closing, s.broken = true, true
+	s.in, s.parser = input{}, resp.Parser{}
+	s.pending.Store(0)
+	s.partial.Store(0)
+	s.holdAll() // less than before, so there is room
+	s.countError(start)
+}
+
+// refuseAhead is refuse for a client that takes no replies.
+func (s *session) refuseAhead() { s.refuse(fmt.Sprintf(errAhead, s.in.have)) }
+
+// noteAhead notes that bytes have been read while replies wait. That they are no command yet is not the client's fault.
+func (s *session) noteAhead(n int) {
+	s.in.have += n
+	s.input.add(uint64(n))
+	s.pending.Store(int64(s.in.have))
+	s.partial.Store(0)
+	s.conn.active.Store(s.srv.ticks.Load())
+}
+
+// fits takes so many bytes, which may be negative, out of the budget, or reports that there are too few.
+func (srv *Server) fits(more int64) bool {
+	if total := srv.buffered.Add(more); more <= 0 || total <= srv.opts.MaxBuffered {
+		return true
+	}
+	srv.buffered.Add(-more)
+	return false
+}
+
+// reserve is fits that makes room if need be: those go whose clients do not take what they have asked for.
+func (srv *Server) reserve(more int64) bool {
+	if srv.fits(more) || srv.cutOffSlow(more) && srv.fits(more) {
 		return true
 	}
 	srv.overBudget.Add(1)
 	return false
+}
+
+// letGo gives bytes back. The collector would come to the arrays when the heap is GOGC percent bigger than what was live: with much of
+// the budget in use, that may be as much again as the budget. So then it is told earlier.
+func (srv *Server) letGo(n int64) {
+	held, most := srv.buffered.Add(-n)+n, srv.opts.MaxBuffered
+	if srv.garbage.Add(n) > most/4 && held > most/2 && srv.collecting.CompareAndSwap(false, true) {
+		srv.garbage.Store(0)
+		srv.background.Go(func() {
+			runtime.GC()
+			srv.collecting.Store(false)
+		})
+	}
 }
 
 // stalled is for how long a client may take nothing of its reply while others need the memory.
@@ -144,10 +214,22 @@ func (s *session) holdReply(c *command) {
 	s.out = resp.AppendError(s.out, text)
 }
 
+// trimAfter is for how long a connection keeps big buffers while it has nothing to do.
+const trimAfter = time.Second
+
+// trim lets go of the buffers, unless they are in use.
+func (s *session) trim() {
+	if len(s.out) > 0 || s.in.have > 0 {
+		return
+	}
+	s.in, s.out, s.payload, s.value = input{}, nil, nil, nil
+	s.holdAll() // less than before, so there is room
+}
+
 // release gives back what a session held that has ended, or is about to be.
 func (s *session) release() {
 	if old := s.held.Swap(notCounted); old > 0 {
-		s.srv.buffered.Add(-old)
+		s.srv.letGo(old)
 	}
 }
 

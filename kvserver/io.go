@@ -2,6 +2,7 @@ package kvserver
 
 import (
 	"fmt"
+	"math/bits"
 	"net"
 	"runtime"
 	"sync/atomic"
@@ -48,6 +49,9 @@ type conn struct {
 	// been under way (plus one; 0 = none is); when the connection has to be over (0 = open). A deadline of the system for
 	// every operation would cost more.
 	active, writing, over atomic.Int64
+
+	// full says that the client takes no replies, and that no more is read of what it sends meanwhile: it has sent too much.
+	full atomic.Bool
 }
 
 // link moves the bytes of a connection. Its methods may be called from any goroutine, also when it has ended.
@@ -58,6 +62,8 @@ type link interface {
 	abort()
 	// deliver sends what the session's mailbox holds. It does not wait.
 	deliver()
+	// refuse throws away what a client sends that takes no replies. It is told when it takes them.
+	refuse()
 }
 
 func newConn(srv *Server, nc net.Conn, id int64) *conn {
@@ -81,62 +87,77 @@ func (c *conn) stuck(now, idle, slow int64) bool {
 		return now >= over
 	}
 	if writing := c.writing.Load(); writing > 0 {
-		return now-writing > slow
+		return now-max(writing, c.active.Load()) > slow
 	}
 	return idle > 0 && now-c.active.Load() > idle
 }
 
 const (
-	// readBuffer is how much a connection holds for what it reads while nobody sends much.
+	// readBuffer is how much a connection holds for what it reads while little arrives.
 	readBuffer = 4 << 10
-	// lingerBytes and lingerTime bound what is still read, and thrown away, of a client that broke the protocol: closing a
+	// lingerTime bounds for how long it is still read, and thrown away, what a client sends that has been refused: closing a
 	// socket with unread input makes the system discard the last reply if it has not yet been delivered.
-	lingerBytes = 1 << 20
-	lingerTime  = time.Second
+	lingerTime = 5 * time.Second
 )
 
-// input holds what a connection has read and not yet run.
+// input holds what a connection has read and not yet run. Its session counts the memory, and lets it grow (see makeRoom).
 type input struct {
-	buf   []byte // buf[:have] is that
+	buf   []byte // buf[from:from+have] is that
+	from  int
 	have  int
 	small int // for how many rounds in a row a smaller buf would have done
 }
 
-// space returns where to read to, at least one byte. need is the length that the command on its way has announced.
-func (in *input) space(need int) []byte {
-	if in.have == len(in.buf) {
-		in.resize(grown(in.have, need))
+// space returns where to read to. It is empty if the buffer is full.
+func (in *input) space() []byte { return in.buf[in.from+in.have:] }
+
+// bytes returns all there is.
+func (in *input) bytes() []byte { return in.buf[in.from : in.from+in.have] }
+
+// room moves what there is to the front if that makes much room behind it, and reports whether there is some.
+func (in *input) room() bool {
+	if len(in.space()) == 0 && in.from > 0 && in.from >= len(in.buf)/4 {
+		copy(in.buf, in.bytes())
+		in.from = 0
 	}
-	return in.buf[in.have:]
+	return len(in.space()) > 0
 }
 
-// grown returns the size of the buffer that follows a full one of n bytes: at least half as much again, so that n bytes are
-// copied O(n) times in all; at most twice as much, whatever has been announced; in between, what the argument needs.
-func grown(n, need int) int { return max(readBuffer, n+n/2, min(need, 2*n)) }
+// grown returns the size of the buffer that follows a full one of n bytes. What has been announced (need) is given no memory
+// before about half of it has arrived; n bytes are copied O(n) times in all.
+func grown(n, need int) int {
+	if double := 1 << bits.Len(uint(n)); need > double+n/2 { // what is a little more is not worth one more copy
+		return max(readBuffer, double)
+	}
+	return max(readBuffer, n+n/2, need)
+}
 
 func (in *input) resize(n int) {
 	buf := make([]byte, n)
-	copy(buf, in.buf[:in.have])
-	in.buf, in.small = buf, 0
+	copy(buf, in.bytes())
+	in.buf, in.from, in.small = buf, 0, 0
 }
 
-// add puts bytes behind those that are there.
+// add puts bytes behind those that are there. REQUIRES: they are part of one read, so that they need not be counted.
 func (in *input) add(b []byte) {
-	for len(b) > 0 {
-		n := copy(in.space(len(b)), b)
-		in.have += n
-		b = b[n:]
+	if len(in.space()) < len(b) {
+		in.resize(max(readBuffer, in.have+len(b)))
 	}
+	in.have += copy(in.space(), b)
 }
-
-// bytes returns all there is.
-func (in *input) bytes() []byte { return in.buf[:in.have] }
 
 // drop takes n bytes off the front. A buffer that was needed once, for something big, is let go: after a while, or at once if
 // many idle connections that keep such a one would be too much.
 func (in *input) drop(n int) {
+	if n == 0 {
+		return // the buffer is as big as what is on its way
+	}
 	held := in.have
-	in.have = copy(in.buf, in.buf[n:in.have])
+	in.from, in.have = in.from+n, in.have-n
+	if in.have <= in.from { // otherwise the copies would take longer than the commands that they make room for
+		copy(in.buf, in.bytes())
+		in.from = 0
+	}
 	const patience, keep = 64, 4 * freeBytes
 	if len(in.buf) > keep && in.have < len(in.buf)/4 {
 		in.resize(max(readBuffer, 2*in.have))

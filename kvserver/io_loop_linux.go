@@ -89,6 +89,8 @@ const (
 	abort                     // close
 	rested                    // the time to rest is over
 	mail                      // something has been published
+	refuse                    // see link
+	trim                      // let go of buffers
 	returned                  // the command that had left the loop has run
 	synced                    // the log has what the replies tell of
 	batched                   // the syncer is free; to is nil
@@ -116,16 +118,15 @@ const (
 type loopLink struct {
 	*conn
 	loop *loop
-	fd   int // -1 = closed
-	in   input
-	got  []byte // what this turn runs: all of in, or a part of loop.buf
+	fd   int    // -1 = closed
+	got  []byte // what this turn runs: all of session.in, or a part of loop.buf
 
 	// Epoll reports changes only, so what it has said holds until a read or write says otherwise.
 	readable bool
 	hangup   bool // nothing comes after what can be read
 
 	queued    bool   // in ready or next
-	more      bool   // in holds commands that have not been run, for what was replied had to be sent first
+	more      bool   // session.in holds commands that have not been run, for what was replied had to be sent first
 	sent      int    // bytes of session.out that have left
 	syncing   bool   // until a event comes: the syncer has the session, or it waits for that
 	resting   bool   // until a event comes
@@ -133,8 +134,7 @@ type loopLink struct {
 	away      bool   // until an event comes: its command has left the loop, which touches nothing else of it meanwhile
 	finishing bool   // read no more
 	gone      bool   // close
-	lingering bool   // see lingerBytes
-	lingered  int
+	lingering bool   // see lingerTime
 
 	asked time.Time // since when it is in loop.pending; zero = it is not
 }
@@ -238,6 +238,10 @@ func (l *loopLink) finish() { l.loop.post(event{l, finish}) }
 func (l *loopLink) abort() { l.loop.post(event{l, abort}) }
 
 func (l *loopLink) deliver() { l.loop.post(event{l, mail}) }
+
+func (l *loopLink) refuse() { l.loop.post(event{l, refuse}) }
+
+func (l *loopLink) trim() { l.loop.post(event{l, trim}) }
 
 // isNear makes a connection of this loop one that gets its messages at the end of the turn.
 func (l *loop) isNear(to link) bool {
@@ -436,7 +440,7 @@ func (l *loop) retry() (left bool) {
 		}
 		age := time.Since(c.asked)
 		c.session.locks.patient = age > longestRead
-		c.got = c.in.bytes()
+		c.got = c.session.in.bytes()
 		if l.runOne(c) {
 			return true
 		}
@@ -474,8 +478,8 @@ func (c *loopLink) leaveLoop() {
 	// The turn ends here. What it has not come to is for the next one. The bytes that c and others have read stay theirs.
 	for _, o := range l.batch {
 		if o != c && o.got != nil {
-			if o.in.have == 0 {
-				o.in.add(o.got)
+			if o.session.in.have == 0 {
+				o.session.in.add(o.got)
 			}
 			o.got, o.more = nil, true
 		}
@@ -551,6 +555,15 @@ func (l *loop) readEvents() (goOn bool) {
 			c.finishing, c.resting = true, false
 		case abort:
 			c.gone = true
+		case refuse:
+			if !c.away && c.full.CompareAndSwap(true, false) {
+				c.session.refuseAhead()
+				c.more = false
+			}
+		case trim:
+			if !c.away && !c.syncing && !c.resting && c.asked.IsZero() {
+				c.session.trim()
+			}
 		case rested:
 			c.resting = false
 		case synced:
@@ -582,11 +595,17 @@ func (l *loop) arrive(c *loopLink) {
 // reports whether the loop has been left.
 func (l *loop) gather(c *loopLink) (left bool) {
 	s := c.session
-	if c.away || c.fd < 0 || c.gone || c.syncing || c.resting || !c.asked.IsZero() || len(s.out) > 0 {
+	if c.away || c.fd < 0 || c.gone || c.syncing || c.resting || !c.asked.IsZero() {
+		return false
+	}
+	if len(s.out) > 0 {
+		if c.writing.Load() > 0 && c.mayReadAhead() {
+			l.readAhead(c)
+		}
 		return false
 	}
 	if c.more {
-		l.take(c, c.in.bytes())
+		l.take(c, c.session.in.bytes())
 		return false
 	}
 	if !c.readable || c.finishing {
@@ -596,9 +615,13 @@ func (l *loop) gather(c *loopLink) (left bool) {
 		return true
 	}
 	buf := l.buf[l.used:]
-	behind := c.in.have > 0 && !c.lingering
+	behind := s.in.have > 0
 	if behind {
-		buf = c.in.space(s.parser.Need())
+		if !s.makeRoom(false) {
+			s.refuse(errBudget)
+			return false
+		}
+		buf = s.in.space()
 	}
 	n, err := receive(c.fd, buf)
 	if err == unix.EAGAIN {
@@ -614,16 +637,52 @@ func (l *loop) gather(c *loopLink) (left bool) {
 	s.input.add(uint64(n))
 	switch {
 	case c.lingering:
-		c.lingered += n
-		c.gone = c.lingered >= lingerBytes
 	case behind:
-		c.in.have += n
-		l.take(c, c.in.bytes())
+		s.in.have += n
+		l.take(c, s.in.bytes())
 	default:
 		l.used += n
 		l.take(c, buf[:n])
 	}
 	return false
+}
+
+// mayReadAhead reports whether something can be read while replies wait.
+func (c *loopLink) mayReadAhead() bool {
+	return c.readable && !c.finishing && !c.full.Load() && (!c.session.closing || c.session.broken)
+}
+
+// readAhead reads what a client sends that does not take its replies: it may take none before it has sent everything. That is run
+// when the replies have left, or thrown away if the client has been refused.
+func (l *loop) readAhead(c *loopLink) {
+	s := c.session
+	buf := l.buf[l.used:]
+	if !s.broken {
+		if !s.makeRoom(true) {
+			c.full.Store(true)
+			return
+		}
+		buf = s.in.space()
+	}
+	if len(buf) == 0 {
+		return // in the next turn
+	}
+	buf = buf[:min(len(buf), readAtOnce)]
+	n, err := receive(c.fd, buf)
+	switch {
+	case err == unix.EAGAIN:
+		c.readable = false
+	case n == 0:
+		c.finishing = true
+	case n < 0:
+		c.gone = true
+	default:
+		c.readable = n == len(buf) || c.hangup
+		if !s.broken {
+			s.noteAhead(n)
+			c.more = true
+		}
+	}
 }
 
 func (l *loop) take(c *loopLink, got []byte) {
@@ -635,7 +694,7 @@ func (l *loop) take(c *loopLink, got []byte) {
 func (l *loop) run() (left bool) {
 	if len(l.batch) > 1 {
 		for _, c := range l.batch {
-			if c.in.have == 0 { // otherwise it may be the same again as in the last turn
+			if c.session.in.have == 0 { // otherwise it may be the same again as in the last turn
 				l.keys = c.session.foresee(l.keys, c.got)
 			}
 		}
@@ -661,12 +720,15 @@ func (l *loop) run() (left bool) {
 // runOne runs what one connection has sent. It reports whether the loop has been left.
 func (l *loop) runOne(c *loopLink) (left bool) {
 	l.running = c
-	n, more := c.session.run(c.got)
+	s := c.session
+	n, more := s.run(c.got)
 	c.more = more
-	if c.in.have > 0 {
-		c.in.drop(n)
-	} else {
-		c.in.add(c.got[n:])
+	switch {
+	case s.broken: // what there was has been let go of
+	case s.in.have > 0:
+		s.in.drop(n)
+	default:
+		s.in.add(c.got[n:])
 	}
 	c.got = nil
 	if c.away {
@@ -691,12 +753,15 @@ func (l *loop) reply(c *loopLink) {
 	case c.syncing, c.resting, c.sent == 0 && !l.mayLeave(c):
 		return
 	}
-	for c.sent > 0 || s.collect() || len(s.out) > 0 {
+	for c.sent > 0 || s.collectNext() || len(s.out) > 0 {
 		for c.sent < len(s.out) {
 			n, err := transmit(c.fd, s.out[c.sent:])
 			if err == unix.EAGAIN {
 				if c.writing.Load() == 0 {
 					c.writing.Store(l.srv.ticks.Load() + 1) // it has taken nothing at all
+				}
+				if c.mayReadAhead() {
+					l.queue(c, &l.next)
 				}
 				return // epoll tells when to go on
 			}
@@ -705,10 +770,13 @@ func (l *loop) reply(c *loopLink) {
 				return
 			}
 			c.sent += n
-			if c.sent < len(s.out) {
+			switch {
+			case c.sent < len(s.out):
 				c.writing.Store(l.srv.ticks.Load() + 1) // it has taken something
-			} else if c.writing.Load() > 0 {
+				c.full.Store(false)
+			case c.writing.Load() > 0:
 				c.writing.Store(0)
+				c.full.Store(false)
 			}
 		}
 		s.output.add(uint64(c.sent))

@@ -43,8 +43,9 @@ type Options struct {
 	MaxValue int // bytes of a value, or of any other argument; at most LargestValue; 0 = 64 MiB
 	MaxArgs  int // arguments of one command; 0 = 1 Mi
 
-	// MaxReply bounds the reply to one command in bytes; 0 = 256 MiB. MaxBuffered is the budget for what all connections
-	// together hold of half-arrived commands and unsent replies, not counting the first 64 KiB of each; 0 = 1 GiB.
+	// MaxReply bounds the reply to one command in bytes; 0 = 256 MiB. MaxBuffered is the budget for the memory of the buffers
+	// of all connections together for commands that have not run, and for unsent replies and messages, not counting the first
+	// 64 KiB of each; 0 = 1 GiB.
 	MaxReply    int
 	MaxBuffered int64
 	// MaxMailbox bounds what waits for one subscriber, in bytes; 0 = 32 MiB. One for whom more is published is cut off.

@@ -334,14 +334,19 @@ func (s *session) spread(near func(link) bool) {
 }
 
 // collect moves what the mailbox holds behind the replies. It reports whether there was something.
-func (s *session) collect() bool {
+func (s *session) collect() bool { return s.collectMessages(true) }
+
+// collectNext is collect for the oldest messages only: as many as can be sent without copying them.
+func (s *session) collectNext() bool { return s.collectMessages(false) }
+
+func (s *session) collectMessages(everything bool) bool {
 	b := s.mailbox.Load()
 	if b == nil || s.staged != nil { // the reply to EXEC comes first
 		return false
 	}
 	atStart := len(s.out) == s.start
 	var got bool
-	s.out, got = b.take(s.out, s.proto)
+	s.out, got = b.take(s.out, s.proto, everything)
 	if atStart {
 		s.start = len(s.out) // no reply of the command that runs
 	}

@@ -14,17 +14,75 @@ type mailbox struct {
 
 	mu    sync.Mutex
 	proto resp.Proto // of what is put in
-	buf   []byte
+	buf   chunks
 	known bool  // a publisher has seen, or will see, to it that the link hears of buf
 	over  bool  // nothing is put in any more: it overflowed, or the session has ended
-	held  int64 // bytes that count in the budget of all connections
+	held  int64 // bytes that count in the budget of all connections, beyond the first freeBytes
 
 	// For links that several goroutines write to, one at a time: busy is held by the one that does. The session's own holds
 	// it from before it runs commands until its replies have left, so that no message overtakes them.
-	busy  bool
-	idle  sync.Cond // busy has become false
-	away  int       // bytes that have been taken out and are on their way
-	spare []byte
+	busy bool
+	idle sync.Cond // busy has become false
+	away int       // bytes of the array that has been taken out and is on its way
+}
+
+// chunks is a queue of bytes in arrays that never grow: no memory is held twice while they are copied, and none is left to the
+// collector by each doubling. A big message has an array of its size. Small ones share one, the next twice as big as the last.
+type chunks struct {
+	all  [][]byte
+	size int    // bytes of memory that the arrays take
+	idle []byte // an empty one, for the next
+}
+
+const leastChunk, mostChunk = 512, 32 << 10
+
+// more returns by how much size grows if so many bytes are added.
+func (c *chunks) more(n int) int {
+	last := 0
+	if k := len(c.all); k > 0 {
+		if last = cap(c.all[k-1]); last-len(c.all[k-1]) >= n {
+			return 0
+		}
+	} else if cap(c.idle) >= n {
+		return cap(c.idle)
+	}
+	return max(n, min(2*last, mostChunk), leastChunk)
+}
+
+// add appends a message with another first byte.
+func (c *chunks) add(first byte, message []byte) {
+	if size := c.more(len(message)); size > 0 {
+		chunk := c.idle
+		if c.idle = nil; cap(chunk) != size {
+			chunk = make([]byte, 0, size)
+		}
+		c.all = append(c.all, chunk)
+		c.size += size
+	}
+	last := &c.all[len(c.all)-1]
+	*last = append(append(*last, first), message[1:]...)
+}
+
+// next takes the oldest bytes out; nil = there are none.
+func (c *chunks) next() (chunk []byte) {
+	if len(c.all) == 0 {
+		return nil
+	}
+	chunk, c.all[0] = c.all[0], nil
+	if len(c.all) == 1 {
+		c.all = c.all[:0] // its room is used again
+	} else {
+		c.all = c.all[1:]
+	}
+	c.size -= cap(chunk)
+	return chunk
+}
+
+// reuse lets an array be used again that next has returned, unless it is a big one.
+func (c *chunks) reuse(chunk []byte) {
+	if cap(chunk) <= mostChunk && cap(chunk) >= cap(c.idle) {
+		c.idle = chunk[:0]
+	}
 }
 
 // newMailbox returns the mailbox of a session that runs a command.
@@ -41,52 +99,54 @@ func (b *mailbox) put(message []byte) bool {
 	if b.over {
 		return false
 	}
-	if !b.hold(b.away + len(b.buf) + len(message)) {
+	if !b.hold(b.away + b.buf.size + b.buf.more(len(message))) {
 		b.slow.Store(true)
 		b.srv.pubsub.cutOff.Add(1)
 		b.closeLocked()
 		return true
 	}
-	b.buf = append(b.buf, firstByte(b.proto))
-	b.buf = append(b.buf, message[1:]...)
+	b.buf.add(firstByte(b.proto), message)
 	known := b.known
 	b.known = true
 	return !known
 }
 
-// hold counts so many bytes in the budget of all connections, in steps of freeBytes, and reports whether the mailbox may
-// have them.
+// hold counts the memory that the mailbox takes in the budget of all connections, except for the first freeBytes, and reports
+// whether it may have so much.
 func (b *mailbox) hold(size int) bool {
-	more := int64(size) - b.held
-	if more <= freeBytes {
+	want := max(0, int64(size)-freeBytes)
+	if want <= b.held {
 		return true
 	}
-	if size > b.srv.opts.MaxMailbox {
+	if size > b.srv.opts.MaxMailbox || !b.srv.reserve(want-b.held) {
 		return false
 	}
-	if !b.srv.reserve(more) {
-		return false
-	}
-	b.held = int64(size)
+	b.held = want
 	return true
 }
 
-// take moves everything behind dst, which may be exchanged for another array. What is put in from now on is in proto.
-func (b *mailbox) take(dst []byte, proto resp.Proto) (all []byte, got bool) {
+// take moves everything behind dst, or only the oldest of it, which costs no copy if dst is empty: then that may be exchanged
+// for another array. What is put in from now on is in proto.
+func (b *mailbox) take(dst []byte, proto resp.Proto, everything bool) (out []byte, got bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.known, b.proto = false, proto
-	if len(b.buf) == 0 {
-		return dst, false
+	for chunk := b.buf.next(); chunk != nil; chunk = b.buf.next() {
+		got = true
+		if len(dst) == 0 {
+			dst, chunk = chunk, dst
+		} else {
+			dst = append(dst, chunk...)
+		}
+		b.buf.reuse(chunk)
+		if !everything {
+			break
+		}
 	}
-	if len(dst) == 0 {
-		dst, b.buf = b.buf, dst
-	} else {
-		dst = append(dst, b.buf...)
-		b.buf = kept(b.buf)
+	if got {
+		b.releaseLocked()
 	}
-	b.releaseLocked()
-	return dst, true
+	return dst, got
 }
 
 // kept empties an array, or lets it go if it is so big that it counts.
@@ -115,15 +175,15 @@ func (b *mailbox) lose() {
 }
 
 func (b *mailbox) closeLocked() {
-	b.over, b.buf, b.spare = true, nil, nil
+	b.over, b.buf = true, chunks{}
 	b.releaseLocked()
 }
 
 // releaseLocked gives back what is not needed any more of what hold counted.
 func (b *mailbox) releaseLocked() {
-	if b.held > 0 && b.away+len(b.buf) <= freeBytes {
-		b.srv.buffered.Add(-b.held)
-		b.held = 0
+	if want := max(0, int64(b.away+b.buf.size)-freeBytes); want < b.held {
+		b.srv.letGo(b.held - want)
+		b.held = want
 	}
 }
 
@@ -154,20 +214,14 @@ func (b *mailbox) next(last []byte) []byte {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.known, b.away = false, 0
-	if b.over || len(b.buf) == 0 {
-		b.releaseLocked()
+	chunk := b.buf.next()
+	if !b.over {
+		b.buf.reuse(last)
+	}
+	if b.away = cap(chunk); chunk == nil {
 		b.busy = false
 		b.idle.Broadcast()
-		if !b.over {
-			b.spare = kept(last)
-		}
-		return nil
 	}
-	chunk := b.buf
-	if b.buf = kept(last); b.buf == nil {
-		b.buf, b.spare = b.spare, nil
-	}
-	b.away = len(chunk)
 	b.releaseLocked()
 	return chunk
 }

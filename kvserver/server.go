@@ -40,6 +40,8 @@ type Server struct {
 
 	settings     settings
 	buffered     atomic.Int64  // bytes that count in the budget of MaxBuffered
+	garbage      atomic.Int64  // bytes of them that were let go of since letGo began a collection
+	collecting   atomic.Bool   // it has begun
 	overBudget   atomic.Uint64 // commands and replies for which it had no room
 	authFailures atomic.Uint64
 	errorCounts  errorCounts
@@ -448,6 +450,17 @@ func (srv *Server) closeStuck(now int64) {
 	idle, slow := ticks(srv.settings.idleTimeout.Load()), ticks(srv.settings.writeTimeout.Load())
 	srv.kill(func(c *conn) bool {
 		s := c.session
+		if since := c.writing.Load(); since > 0 && c.full.Load() && now-since > min(slow, ticks(int64(deadlocked))) {
+			if c.writing.CompareAndSwap(since, now+1) { // it has the same time again to take the replies
+				c.link.refuse()
+			}
+			return false
+		}
+		if s.held.Load() > 0 && now-c.active.Load() > ticks(int64(trimAfter)) {
+			if l, ok := c.link.(interface{ trim() }); ok { // others see to it themselves
+				l.trim()
+			}
+		}
 		idle := idle
 		if s.subscribes() {
 			idle = 0 // it is there to hear, not to say anything
@@ -458,6 +471,9 @@ func (srv *Server) closeStuck(now int64) {
 		return !s.trusted.Load() && time.Since(c.since) > authTimeout || c.stuck(now, idle, slow)
 	})
 }
+
+// deadlocked is for how long a client may take no replies and send more commands than may wait. It would do so for ever.
+const deadlocked = 5 * time.Second
 
 // slowestClient is the bytes a second at which a client may send a command that is too big for the time that all have.
 const slowestClient = 64 << 10

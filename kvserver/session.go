@@ -22,11 +22,12 @@ type session struct {
 	db  *db
 	id  int64
 
+	in     input // what has been read and not run, unless it is in the loop's buffer
 	parser resp.Parser
 	proto  resp.Proto
 	authed bool
-	// closing says that the connection ends once out is sent; broken, that the client may be in the middle of a
-	// command, so what it still sends is to be drained for the reply to reach it.
+	// closing says that the connection ends once out is sent; broken, that it has been refused and the client may be in the
+	// middle of a command, so what it still sends is to be drained for the reply to reach it.
 	closing, broken bool
 
 	// out holds the replies that wait to be sent. No reply leaves before the log has what it tells of: waits says, for
@@ -162,11 +163,8 @@ func (s *session) run(in []byte) (n int, more bool) {
 		}
 		args, k, err := s.parser.Next(in[n:])
 		if err != nil {
-			start := len(s.out)
-			s.out = resp.AppendError(s.out, "ERR "+err.Error())
-			s.closing, s.broken = true, true
-			s.countError(start)
-			break
+			s.refuse("ERR " + err.Error())
+			return n, false
 		}
 		if k == 0 {
 			break
@@ -212,10 +210,7 @@ func (s *session) keep(pending int, first bool) {
 		s.pending.Store(0) // nobody will look at them
 	}
 	if !s.holdAll() {
-		start := len(s.out)
-		s.out = resp.AppendError(s.out, errBudget)
-		s.closing, s.broken = true, true
-		s.countError(start)
+		s.refuse(errBudget)
 	}
 }
 
@@ -381,7 +376,7 @@ func (s *session) sent() {
 	} else {
 		s.small++
 	}
-	if s.small == patience || max(cap(s.out), cap(s.payload), cap(s.value)) > 4*freeBytes {
+	if s.closing || s.small == patience || max(cap(s.out), cap(s.payload), cap(s.value)) > 4*freeBytes {
 		s.out, s.payload, s.value, s.waits, s.small = nil, nil, nil, nil, 0
 	}
 	s.out = s.out[:0]

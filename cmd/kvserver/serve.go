@@ -69,7 +69,7 @@ func serveCommand(stdout, stderr io.Writer) *cli.Command {
 			sizeFlag("max-value", 64<<20, fmt.Sprintf("longest value, or other argument; at most %d, what a record of the log can hold", kvserver.LargestValue)),
 			&cli.IntFlag{Name: "max-args", Value: 1 << 20, Usage: "most arguments of one command"},
 			sizeFlag("max-reply", 256<<20, "longest reply to one command"),
-			sizeFlag("max-buffered", 1<<30, "what all connections together may hold of half-arrived commands and unsent replies"),
+			sizeFlag("max-buffered", 1<<30, "memory of the buffers of all connections together for commands that have not run, unsent replies and messages, beyond 64 KiB of each"),
 			sizeFlag("max-mailbox", 32<<20, "what may wait for one subscriber that does not keep up, before it is cut off"),
 			&cli.DurationFlag{Name: "idle-timeout", Usage: "close a connection that sends nothing for so long; 0 = never"},
 			&cli.DurationFlag{Name: "write-timeout", Value: time.Minute, Usage: "close a connection that does not take a reply, or send the rest of a command, for so long"},
