@@ -567,7 +567,7 @@ func TestAPageIsNotWrittenOverAnythingElse(t *testing.T) {
 		return path
 	}
 	in := filepath.Join(dir, resultName)
-	if err := (&result.File{Command: "run", Plan: load.Default().Plan()}).Write(in); err != nil {
+	if err := (&result.File{Command: "run", Started: time.Now(), Plan: load.Default().Plan()}).Write(in); err != nil {
 		t.Fatal(err)
 	}
 	for _, tt := range []struct{ name, path, want string }{ // want "": it is written
