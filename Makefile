@@ -67,6 +67,10 @@ lint: ## vet, gofumpt and staticcheck
 	@out=$$($(GO) run $(GOFUMPT) -l .); test -z "$$out" || { echo "not in gofumpt's form:"; echo "$$out"; exit 1; }
 	$(GO) run $(STATICCHECK) $(PKGS)
 
+.PHONY: lint-tools
+lint-tools: # what lint fetches beside the modules of go.mod
+	@echo $(GOFUMPT) $(STATICCHECK)
+
 .PHONY: bench
 bench: ## run the micro benchmarks (benchstat reads the output)
 	CGO_ENABLED=0 $(GO) test -run '^$$' -bench '$(BENCH)' -benchmem -benchtime $(BENCHTIME) -count $(COUNT) $(PKGS)

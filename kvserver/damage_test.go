@@ -384,6 +384,9 @@ func TestRepairCanBeInterruptedAnywhere(t *testing.T) {
 				if os.Getenv("KVMARK_LONG") == "" && mode == storage.LSM {
 					n += 15 // Pebble takes many, and is slow to open
 				}
+				if testing.Short() {
+					n += 3
+				}
 			}
 		})
 	}

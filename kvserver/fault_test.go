@@ -123,6 +123,9 @@ func TestEveryFaultIsSurvived(t *testing.T) {
 				if mode == storage.LSM {
 					step = int32(times(t, "KVMARK_FAULT_STEP", 9, 1)) // Pebble takes many, and is slow to open
 				}
+				if testing.Short() {
+					step *= 4
+				}
 				for n := int32(0); ; n += step {
 					mem := vfs.NewMem()
 					f := newFault(mem, n, tc.err, tc.short, tc.forever)

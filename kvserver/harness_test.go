@@ -175,6 +175,7 @@ func (c *client) want(reply string, args ...string) {
 }
 
 // times returns how often a test repeats itself: as the environment variable says, else long with KVMARK_LONG, else short.
+// With -short it is a quarter of short, at least once; a stride, whose long form is the smaller number, is five times as wide.
 func times(t testing.TB, env string, short, long int) int {
 	t.Helper()
 	if text := os.Getenv(env); text != "" {
@@ -187,7 +188,13 @@ func times(t testing.TB, env string, short, long int) int {
 	if os.Getenv("KVMARK_LONG") != "" {
 		return long
 	}
-	return short
+	switch {
+	case !testing.Short():
+		return short
+	case long < short:
+		return 5 * short
+	}
+	return max(1, short/4)
 }
 
 // background is the context of a Shutdown that may take as long as it takes.

@@ -24,6 +24,9 @@ func seeds(n uint64) uint64 {
 	if longTests() {
 		return 30 * n
 	}
+	if testing.Short() {
+		return max(1, n/4)
+	}
 	return n
 }
 

@@ -12,6 +12,9 @@ func trials() int {
 	if os.Getenv("KVMARK_LONG") == "1" {
 		return 40000
 	}
+	if testing.Short() {
+		return 500
+	}
 	return 2000
 }
 

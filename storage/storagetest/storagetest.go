@@ -58,6 +58,9 @@ func pick(short, longForm int) int {
 	if long() {
 		return longForm
 	}
+	if testing.Short() {
+		return max(1, short/4)
+	}
 	return short
 }
 
