@@ -77,9 +77,13 @@ func unsettled(t *testing.T) vfs.FS {
 // TestEveryFailureOfAStart lets the n-th operation of opening a store fail, alone or with all that follow: Open returns, it leaves
 // no goroutine behind (see TestMain), and the next start finds all entries.
 func TestEveryFailureOfAStart(t *testing.T) {
+	stride := int32(2)
+	if testing.Short() {
+		stride = 10
+	}
 	for _, kind := range []errorfs.OpReadWrite{errorfs.OpIsRead, errorfs.OpIsWrite} {
 		for _, forever := range []bool{false, true} {
-			for n := int32(0); ; n += 2 {
+			for n := int32(0); ; n += stride {
 				mem := unsettled(t)
 				var ops atomic.Int32
 				var hit, opened atomic.Bool
