@@ -53,7 +53,6 @@ func measure(ctx context.Context, arms []arm, ops []string, slice time.Duration,
 			if err := check(i, a.Process()); err != nil {
 				return nil, err
 			}
-			err = a.Fill(ctx)
 		}
 		if ctx.Err() != nil || killed(arm.config.Kill) {
 			return nil, context.Canceled
@@ -109,7 +108,14 @@ func window(ctx context.Context, arms []arm, running []*load.Arm, samples []Samp
 			continue
 		}
 		var err error
-		timed(i, func() { err = a.Begin(ctx, op) })
+		timed(i, func() {
+			if op != "set" { // Sets begin on an empty store, as those of run do
+				err = a.Fill(ctx)
+			}
+			if err == nil {
+				err = a.Begin(ctx, op)
+			}
+		})
 		if stopped() {
 			return context.Canceled
 		}

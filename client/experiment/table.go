@@ -179,7 +179,7 @@ func (a *Analysis) division() string {
 // cellSection is the table of one operation in one mode.
 func (a *Analysis) cellSection(mode, op string) section {
 	s := section{
-		heading: strings.Trim(mode+"/"+op, "/"),
+		heading: strings.Trim(mode+"/"+op, "/") + " (each column is the median of its own over the rounds)",
 		columns: []string{"", "QPS", "95 % interval", "n", "CPU us/op", "user", "sys", "p50 us", "p99 us", "p99.9 us", "RSS MB", "live MB", "GC cycles", "GC CPU", "assist", "pause p99 us", "allocs/op", "sched p99 us"},
 	}
 	instructions := false
@@ -277,7 +277,7 @@ func (a *Analysis) verdictSection() section {
 // gcSection is the trade of memory for speed.
 func (a *Analysis) gcSection(v GCView) section {
 	s := section{
-		heading: fmt.Sprintf("%s: what memory buys (* on the frontier: no other setting is at least as good in QPS, memory and p99)", strings.Trim(v.Mode+"/"+v.Op, "/")),
+		heading: fmt.Sprintf("%s: what memory buys (* on the frontier: no other setting is at least as good in QPS, memory and p99; each column is the median of its own over the rounds)", strings.Trim(v.Mode+"/"+v.Op, "/")),
 		columns: []string{"", "", "QPS", "RSS MB", "p99 us", "CPU s per million ops", "CPU over GOGC=off", "GC CPU", "GC cycles"},
 	}
 	for _, p := range v.Points {

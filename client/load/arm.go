@@ -12,7 +12,7 @@ import (
 // Arm is one fresh server with its connected workers, for experiments that measure several servers in turns. [Run] is
 // the plain way to measure one after the other.
 //
-//	Start, Fill, then for each operation: Begin, Slice as often as wanted, End; at last Stop
+//	Start, then for each operation: Fill unless it is Set, Begin, Slice as often as wanted, End; at last Stop
 //
 // Between two slices the workers rest, and other arms may be driven. It is not safe for concurrent use.
 type Arm struct {
