@@ -313,15 +313,17 @@ func (d *db) apply(e entry.Entry) error {
 	}
 	st := d.stripe(e.Key)
 	switch e.Op {
-	case entry.Set:
-		st.setEnd(e.Key, 0)
-		return d.store.Set(e.Key, e.Value)
-	case entry.SetExpire:
+	case entry.Set, entry.SetExpire:
+		if d.expired(st, e.Key) { // readers do not lock: the ended value goes before its end does
+			err := d.store.Set(e.Key, e.Value)
+			st.setEnd(e.Key, e.ExpireAt)
+			return err
+		}
 		st.setEnd(e.Key, e.ExpireAt)
 		return d.store.Set(e.Key, e.Value)
 	case entry.Delete:
-		st.setEnd(e.Key, 0)
 		_, err := d.store.Delete(e.Key)
+		st.setEnd(e.Key, 0)
 		return err
 	case entry.Expire:
 		st.setEnd(e.Key, e.ExpireAt)

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"math/rand/v2"
 	"os"
+	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -17,6 +18,7 @@ import (
 
 	"kvmark/storage"
 	"kvmark/wal"
+	"kvmark/wal/entry"
 )
 
 // powerSeedEnv replays one seed of TestPowerCuts.
@@ -42,18 +44,36 @@ func (m model) alive() model {
 	return live
 }
 
-// held reads everything a server holds, through its store.
+// held reads everything a server holds, through its store. A value and its end are read under the stripe's lock: the keys may be
+// those of a moment ago, and the sweeper, which runs meanwhile, takes the end of a key away with the key.
 func held(srv *Server) (model, error) {
 	m := model{}
 	for i := range srv.db.store.Shards() {
-		if err := srv.db.store.Range(i, func(key, value []byte) error {
-			m[string(key)] = modelValue{string(value), srv.db.stripe(key).end(key)}
+		var keys [][]byte
+		if err := srv.db.store.Keys(i, func(key []byte) error {
+			keys = append(keys, slices.Clone(key))
 			return nil
 		}); err != nil {
 			return nil, err
 		}
+		for _, key := range keys {
+			if err := m.read(srv, key); err != nil {
+				return nil, err
+			}
+		}
 	}
 	return m.alive(), nil
+}
+
+func (m model) read(srv *Server, key []byte) error {
+	st := srv.db.stripe(key)
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	value, ok, err := srv.db.store.Get(nil, key)
+	if ok {
+		m[string(key)] = modelValue{string(value), st.end(key)}
+	}
+	return err
 }
 
 // randomWrite changes the model and returns the command line that does the same.
@@ -319,6 +339,95 @@ func powerCuts(mode storage.Mode, policy wal.Policy, seed uint64) (cuts int, err
 		}
 	}
 	return cuts, err
+}
+
+// sweepingStore sweeps once when the keys of a partition have been found, and are about to be passed on.
+type sweepingStore struct {
+	storage.Store
+	sweep func()
+}
+
+func (s *sweepingStore) Keys(shard int, fn func(key []byte) error) error {
+	return s.Store.Keys(shard, func(key []byte) error {
+		s.sweep()
+		return fn(key)
+	})
+}
+
+func (s *sweepingStore) Range(shard int, fn func(key, value []byte) error) error {
+	return s.Store.Range(shard, func(key, value []byte) error {
+		s.sweep()
+		return fn(key, value)
+	})
+}
+
+// TestHeldWhileKeysEnd lets the sweeper remove a key that has ended while held reads: the key must not look like one without an end.
+func TestHeldWhileKeysEnd(t *testing.T) {
+	var now atomic.Int64
+	srv := open(t, Options{Mode: storage.LSM, now: now.Load})
+	s := newSession(srv, 1)
+	s.run([]byte("SET k v PXAT 100\r\n"))
+	s.commit()
+	if string(s.out) != "+OK\r\n" {
+		t.Fatalf("SET: got %q", s.out)
+	}
+	s.sent()
+	srv.db.store = &sweepingStore{srv.db.store, func() {
+		now.Store(100)
+		srv.db.sweep(0)
+	}}
+	if state, err := held(srv); err != nil || len(state) > 0 {
+		t.Errorf("held %v, %v; want nothing", state, err)
+	}
+}
+
+// watchedStore calls change in front of each change of the store.
+type watchedStore struct {
+	storage.Store
+	change func(key []byte)
+}
+
+func (s *watchedStore) Set(key, value []byte) error {
+	s.change(key)
+	return s.Store.Set(key, value)
+}
+
+func (s *watchedStore) Delete(key []byte) (bool, error) {
+	s.change(key)
+	return s.Store.Delete(key)
+}
+
+// TestEndedValueStaysEnded: readers do not lock, so as long as the store has the value of a key that has ended, the key must have
+// an end that has passed.
+func TestEndedValueStaysEnded(t *testing.T) {
+	for _, e := range []entry.Entry{
+		{Op: entry.Delete},
+		{Op: entry.Set, Value: []byte("new")},
+		{Op: entry.SetExpire, Value: []byte("new"), ExpireAt: 1000},
+		{Op: entry.SetExpire, Value: []byte("new"), ExpireAt: 50},
+	} {
+		var now atomic.Int64
+		srv := open(t, Options{now: now.Load})
+		key := []byte("k")
+		if err := srv.db.apply(entry.Entry{Op: entry.SetExpire, Key: key, Value: []byte("old"), ExpireAt: 100}); err != nil {
+			t.Fatal(err)
+		}
+		now.Store(100)
+		changes := 0
+		srv.db.store = &watchedStore{srv.db.store, func(key []byte) {
+			changes++
+			if !srv.db.expired(srv.db.stripe(key), key) {
+				t.Errorf("operation %d, to end at %d: a reader finds the value that has ended", e.Op, e.ExpireAt)
+			}
+		}}
+		e.Key = key
+		if err := srv.db.apply(e); err != nil || changes != 1 {
+			t.Fatalf("operation %d: %d changes of the store, %v", e.Op, changes, err)
+		}
+		if end := srv.db.stripe(key).end(key); end != e.ExpireAt {
+			t.Errorf("operation %d: ends at %d, want %d", e.Op, end, e.ExpireAt)
+		}
+	}
 }
 
 // TestPowerCuts cuts the power at random moments of random histories. Under always, nothing that was acknowledged may be
