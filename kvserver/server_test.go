@@ -150,8 +150,14 @@ func testBigValuesAndDeepPipelines(t *testing.T, path IO) {
 func TestTheReadBufferGrowsByAFactor(t *testing.T) { onEachPath(t, testTheReadBufferGrowsByAFactor) }
 
 func testTheReadBufferGrowsByAFactor(t *testing.T, path IO) {
-	for _, tc := range []struct{ n, need, want int }{{4096, 0, 6144}, {4096, 4097, 6144}, {4096, 7000, 7000}, {4096, 1 << 30, 8192},
-		{5000, 1 << 30, 8192}, {32 << 20, 64<<20 + 33, 64<<20 + 33}} {
+	for _, tc := range []struct{ n, need, want int }{
+		{4096, 0, 6144},
+		{4096, 4097, 6144},
+		{4096, 7000, 7000},
+		{4096, 1 << 30, 8192},
+		{5000, 1 << 30, 8192},
+		{32 << 20, 64<<20 + 33, 64<<20 + 33},
+	} {
 		if got := grown(tc.n, tc.need); got != tc.want {
 			t.Errorf("grown(%d, %d) = %d, want %d", tc.n, tc.need, got, tc.want)
 		}
