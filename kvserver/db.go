@@ -70,6 +70,8 @@ type db struct {
 	space   *space                  // nil = as much as one likes
 	ended   atomic.Uint64           // keys removed because they had come to their end
 
+	big atomic.Bool // there has been a value of more than longBytes; after a start from a checkpoint, one that was read
+
 	sweepNanos atomic.Int64  // that sweeps took
 	sweepsCut  atomic.Uint64 // sweeps that used up their time
 
@@ -312,6 +314,9 @@ func (d *db) apply(e entry.Entry) error {
 		return d.store.Clear()
 	}
 	st := d.stripe(e.Key)
+	if len(e.Value) > longBytes {
+		d.big.Store(true)
+	}
 	switch e.Op {
 	case entry.Set, entry.SetExpire:
 		if d.expired(st, e.Key) { // readers do not lock: the ended value goes before its end does

@@ -101,6 +101,9 @@ const (
 	// readAtOnce bounds what is read from one connection in a turn, and from all of them before it is run: as soon as there is
 	// less room than readLeast for the next one.
 	readAtOnce, readLeast = 64 << 10, 16 << 10
+	// writeAtOnce is after how many bytes that one connection was sent in a turn the others have theirs. Sockets of the same
+	// machine take a few MiB at once: with some hundred of them a turn would take half a second.
+	writeAtOnce = 256 << 10
 	// turnLinks bounds how many connections epoll reports at once.
 	turnLinks = 256
 	// longestWait is how long the loop itself waits for the device.
@@ -504,6 +507,7 @@ func (c *loopLink) leaveLoop() {
 	l.ready, l.mail = l.ready[:0], l.mail[:0]
 	runtime.UnlockOSThread()
 	l.srv.background.Go(l.serve)
+	runtime.Gosched() // the loop goes on first, for it may have more of these, and others behind them
 }
 
 // comeBack ends what leaveLoop began.
@@ -753,9 +757,14 @@ func (l *loop) reply(c *loopLink) {
 	case c.syncing, c.resting, c.sent == 0 && !l.mayLeave(c):
 		return
 	}
+	written := 0
 	for c.sent > 0 || s.collectNext() || len(s.out) > 0 {
 		for c.sent < len(s.out) {
-			n, err := transmit(c.fd, s.out[c.sent:])
+			if written >= writeAtOnce {
+				l.queue(c, &l.next) // others have their turn
+				return
+			}
+			n, err := transmit(c.fd, s.out[c.sent:min(len(s.out), c.sent+writeAtOnce)])
 			if err == unix.EAGAIN {
 				if c.writing.Load() == 0 {
 					c.writing.Store(l.srv.ticks.Load() + 1) // it has taken nothing at all
@@ -770,6 +779,7 @@ func (l *loop) reply(c *loopLink) {
 				return
 			}
 			c.sent += n
+			written += n
 			switch {
 			case c.sent < len(s.out):
 				c.writing.Store(l.srv.ticks.Load() + 1) // it has taken something

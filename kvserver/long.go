@@ -21,8 +21,10 @@ func longCommands() map[string]func(*session, [][]byte) bool {
 			all[name] = when
 		}
 	}
-	add(manyArgs, "mget", "mset", "msetnx", "del", "unlink", "exists", "touch", "watch", "subscribe", "unsubscribe", "psubscribe", "punsubscribe")
-	add(bigArgs, "set", "setnx", "setex", "psetex", "getset", "append", "setrange", "echo")
+	add(bigValues, "get", "getset", "getdel", "getex", "getrange", "substr", "append", "setrange")
+	add(manyArgs, "mset", "msetnx", "del", "unlink", "exists", "touch", "watch", "subscribe", "unsubscribe", "psubscribe", "punsubscribe")
+	add(bigArgs, "set", "setnx", "setex", "psetex", "echo")
+	all["mget"] = func(s *session, args [][]byte) bool { return manyArgs(s, args) || bigValues(s, args) }
 	add(manyEntries, "keys", "scan", "randomkey", "flushall", "flushdb")
 	add(always, "info", "command", "command|info", "command|docs", "command|list", "memory|usage")
 	return all
@@ -39,6 +41,27 @@ func bigArgs(_ *session, args [][]byte) bool {
 }
 
 func manyArgs(s *session, args [][]byte) bool { return len(args) > longArgs || bigArgs(s, args) }
+
+// bigValues is about commands that copy the values of the keys that they name. It looks them up only if there has been a big value.
+func bigValues(s *session, args [][]byte) bool {
+	if bigArgs(s, args) {
+		return true
+	}
+	if !s.db.big.Load() {
+		return false
+	}
+	keys, n := args[1:2], 0
+	if named := args[0]; is(named, "mget") {
+		keys = args[1:]
+	}
+	for _, key := range keys {
+		size, _, err := s.db.store.ValueLen(key)
+		if n += size; err != nil || n > longBytes {
+			return true
+		}
+	}
+	return false
+}
 
 func manyEntries(s *session, _ [][]byte) bool { return s.db.store.Count() > longEntries }
 

@@ -246,6 +246,9 @@ func TestLongCommandsLeaveRoomForOthers(t *testing.T) {
 		{"KEYS", "KEYS *", (*holdUp).byClock},
 		{"SCAN", "SCAN 0 COUNT 1000000", (*holdUp).byClock},
 		{"MGET", many("MGET"), (*holdUp).byClock},
+		{"MGET of a big value", "MGET k1 big", (*holdUp).byClock},
+		{"GET of a big value", "GET big", (*holdUp).byClock},
+		{"GETRANGE of a big value", "GETRANGE big 0 1", (*holdUp).byClock},
 		{"EXISTS", many("EXISTS"), (*holdUp).byClock},
 		{"DEL", many("DEL"), (*holdUp).byClock},
 		{"UNLINK", many("UNLINK"), (*holdUp).byClock},
@@ -275,6 +278,7 @@ func TestLongCommandsLeaveRoomForOthers(t *testing.T) {
 					dial(t, addr).want("*3\r\n$9\r\nsubscribe\r\n$1\r\nc\r\n:1\r\n", "SUBSCRIBE", "c")
 				}
 				other.want(ok, "SET", "timed", "v", "EX", "1000")
+				other.want(ok, "SET", "big", strings.Repeat("v", longBytes+1), "EX", "1000")
 				release := tc.hold(h)
 				if _, err := long.nc.Write([]byte(tc.in + "\r\n")); err != nil {
 					t.Fatal(err)

@@ -98,7 +98,7 @@ func (r *replayer) run(l *lane) {
 
 // collect is db.apply for entries of which many are set at once.
 func (r *replayer) collect(l *lane, e entry.Entry) error {
-	if e.Op == entry.Set {
+	if e.Op == entry.Set && len(e.Value) <= longBytes {
 		r.d.stripe(e.Key).setEnd(e.Key, 0)
 		l.keys, l.values = append(l.keys, e.Key), append(l.values, e.Value)
 		return nil

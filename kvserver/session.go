@@ -231,7 +231,10 @@ func (s *session) execute(args [][]byte) {
 	if s.mute != replyOn {
 		s.hush()
 	}
-	if len(s.out)-s.start > freeBytes {
+	if n := len(s.out) - s.start; n > freeBytes {
+		if n > longBytes && !s.db.big.Load() {
+			s.db.big.Store(true)
+		}
 		s.holdReply(c)
 	}
 	if s.wait > 0 {
